@@ -1,0 +1,1 @@
+"""Bytes on disk: fetch, read, compare. No GPU, no torch."""

