@@ -1,0 +1,1 @@
+"""The embedded default: a small real model, a candidate made of it, and one evaluation on this machine."""
