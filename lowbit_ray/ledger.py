@@ -1,0 +1,176 @@
+"""Where everything that must last lives: objects under keys, created once or swapped against a version.
+
+A protocol of five verbs; `FolderLedger` keeps the objects as files of one folder. Processes may be killed at any
+moment: an object is either whole or absent, and of two writers exactly one wins.
+
+    submissions/<id>/submission.json    what was handed in                    created once
+    submissions/<id>/lease.json         who is evaluating it                  swapped
+    submissions/<id>/stages/<name>.json what a stage measured                 created once
+    submissions/<id>/attempts/<n>.json  what an attempt held and how it ended created once
+    submissions/<id>/record.json        the public record                     created once
+    tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from lowbit_ray.errors import ConfigError, LedgerError
+
+__all__ = ["Entry", "FolderLedger", "Ledger", "open_ledger"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object and the version it was read at."""
+
+    data: bytes
+    version: str
+
+
+class Ledger(Protocol):
+    """Five verbs; all raise LedgerError where the store fails."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Stores a new object; False, and nothing changed, where the key exists."""
+        ...
+
+    def read(self, key: str) -> Entry | None:
+        """The object, or None."""
+        ...
+
+    def swap(self, key: str, data: bytes, version: str) -> bool:
+        """Replaces the object read at `version`; False, and nothing changed, where it has moved on."""
+        ...
+
+    def keys(self, prefix: str) -> list[str]:
+        """All keys that start with `prefix`, sorted."""
+        ...
+
+    def remove(self, key: str, version: str) -> bool:
+        """Removes the object read at `version`; False where it has moved on or is gone."""
+        ...
+
+
+class FolderLedger:
+    """A ledger in a folder of one file system that has hard links and locks (not NFS version 2 or 3)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _failed("opened", root, error) from None
+
+    def create(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with _whole_file(path, data) as part:
+            try:
+                path.hardlink_to(part)  # atomic, and refuses to replace
+            except FileExistsError:
+                return False
+        _sync_folder(path.parent)
+        return True
+
+    def read(self, key: str) -> Entry | None:
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failed("read", path, error) from None
+        return Entry(data, _version(data))
+
+    def swap(self, key: str, data: bytes, version: str) -> bool:
+        path = self._path(key)
+        with self._lock(), _whole_file(path, data) as part:
+            entry = self.read(key)
+            if entry is None or entry.version != version:
+                return False
+            part.replace(path)
+        _sync_folder(path.parent)
+        return True
+
+    def keys(self, prefix: str) -> list[str]:
+        folder = self.root / prefix.rpartition("/")[0]
+        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
+        return sorted(key for key in found if key.startswith(prefix) and not _hidden(key))
+
+    def remove(self, key: str, version: str) -> bool:
+        with self._lock():
+            entry = self.read(key)
+            if entry is None or entry.version != version:
+                return False
+            self._path(key).unlink()
+        return True
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if not key or any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
+            raise LedgerError("not a key", where=f"ledger {self.root}", found=repr(key), expected="words parted by /")
+        return self.root.joinpath(*parts)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        with (self.root / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # given up by the kernel when the process dies
+            yield
+
+
+def _version(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _hidden(key: str) -> bool:
+    return any(part.startswith(".") for part in key.split("/"))
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, data: bytes) -> Iterator[Path]:
+    """Writes `data` beside `path`, synced to disk; gone afterwards unless it was renamed."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield part
+    except OSError as error:
+        raise _failed("written", path, error) from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _failed(what: str, path: Path, error: OSError) -> LedgerError:
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return LedgerError(
+        f"the ledger could not be {what}: {error.strerror}",
+        where=str(path),
+        remedy="Free some space: nothing that was stored is lost." if full else "Check LOWBIT_LEDGER and its rights.",
+    )
+
+
+def open_ledger(address: str) -> Ledger:
+    """The ledger at `address`: a folder."""
+    if "://" in address:
+        raise ConfigError("no ledger of this kind", where="LOWBIT_LEDGER", found=address, expected="a folder")
+    return FolderLedger(Path(address).expanduser())

@@ -1,0 +1,69 @@
+"""The only reader of the environment: every `LOWBIT_…` variable, with its default.
+
+Organizers set them on the nodes; nothing else in the package looks at `os.environ` for its own settings.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from lowbit_ray.rules import DEFAULT_RULES
+
+__all__ = ["Settings", "settings"]
+
+DATA = Path.home() / ".local" / "share" / "lowbit"
+VLLM = f"{shlex.quote(sys.executable)} -m vllm.entrypoints.openai.api_server"
+
+
+class Settings(BaseSettings):
+    """Where things live and how engines are started."""
+
+    model_config = SettingsConfigDict(env_prefix="LOWBIT_", frozen=True, extra="ignore")
+
+    ledger: str = str(DATA / "ledger")
+    """A folder, or `s3://bucket/prefix`."""
+    cache: Path = DATA / "cache"
+    """Sealed checkpoints, compile caches, logs; may be deleted whenever nothing runs."""
+    rules: Path = DEFAULT_RULES
+    secret: str | None = Field(default=None, repr=False)
+    """Hex seed of all hidden prompts; by default one is made beside the cache and kept."""
+    vllm_command: str = VLLM
+    """What starts vLLM's OpenAI server; another virtual environment's Python, for instance."""
+    url: str = "http://127.0.0.1:8000"
+    """The service that the participant's commands talk to."""
+    token_file: Path = DATA / "token"
+
+    def vllm(self) -> tuple[str, ...]:
+        """`vllm_command` as a list of arguments."""
+        return tuple(shlex.split(self.vllm_command))
+
+    def secret_bytes(self) -> bytes:
+        """The secret seed; made once with mode 0600 where none is set."""
+        if self.secret is not None:
+            return bytes.fromhex(self.secret)
+        path = self.cache / "secret"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{secrets.token_hex(4)}")
+            part.touch(mode=0o600)
+            part.write_text(secrets.token_hex(32))
+            try:
+                path.hardlink_to(part)  # the first of two that start at once wins
+            except FileExistsError:
+                pass
+            finally:
+                part.unlink()
+        return bytes.fromhex(path.read_text().strip())
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process, read once."""
+    return Settings()
