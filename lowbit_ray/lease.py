@@ -1,0 +1,158 @@
+"""Who is evaluating a submission: one lease object, renewed while its holder lives.
+
+A holder that dies stops renewing, and after `EXPIRES_S` anybody may take over. The lease carries the GPU seconds
+that were used under it, so that a killed evaluation's cost is known to whoever comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from lowbit_ray.errors import LedgerError, LowbitError
+from lowbit_ray.ledger import Ledger
+from lowbit_ray.rules import _Frozen
+
+__all__ = ["EXPIRES_S", "Lease", "LeaseHeld", "Tenure", "hold", "read_lease"]
+
+EXPIRES_S = 60.0
+RENEW_S = 10.0
+
+
+class Lease(_Frozen):
+    """One holder's claim on a submission."""
+
+    holder: str
+    """Host, process and a random word."""
+    attempt: int
+    """Counts the holders from 0."""
+    renewed_at: datetime
+    released: bool = False
+    pod_seconds: float = 0.0
+    """Seconds that a pod was held under this lease."""
+    gpus: int = 0
+    """GPUs of that pod."""
+
+    def live(self, at: datetime) -> bool:
+        """Whether the holder has to be believed at work at the time `at`."""
+        return not self.released and at - self.renewed_at < timedelta(seconds=EXPIRES_S)
+
+
+class LeaseHeld(LowbitError):
+    """Somebody else is evaluating the submission."""
+
+
+def key(submission: str) -> str:
+    """The lease's key in the ledger."""
+    return f"submissions/{submission}/lease.json"
+
+
+def read_lease(ledger: Ledger, submission: str) -> Lease | None:
+    """The last lease of a submission, live or not."""
+    entry = ledger.read(key(submission))
+    return None if entry is None else Lease.model_validate_json(entry.data)
+
+
+class Tenure:
+    """A lease in hand. `pod_seconds` is kept up to date by the evaluation and stored with each renewal."""
+
+    def __init__(self, ledger: Ledger, submission: str, lease: Lease) -> None:
+        self._ledger = ledger
+        self._submission = submission
+        self._lock = threading.Lock()
+        self.lease = lease
+        self.lost = threading.Event()
+        """Set when somebody else took the lease over: stop, and write nothing more."""
+
+    def charge(self, pod_seconds: float, gpus: int) -> None:
+        """States how long a pod of `gpus` GPUs has been held so far."""
+        with self._lock:
+            self.lease = self.lease.model_copy(update={"pod_seconds": pod_seconds, "gpus": gpus})
+
+    def renew(self, *, released: bool = False) -> None:
+        """Writes the lease again, unless somebody else holds it by now."""
+        with self._lock:
+            entry = self._ledger.read(key(self._submission))
+            if entry is None or Lease.model_validate_json(entry.data).holder != self.lease.holder:
+                self.lost.set()
+                return
+            self.lease = self.lease.model_copy(update={"renewed_at": datetime.now(UTC), "released": released})
+            if not self._ledger.swap(key(self._submission), self.lease.model_dump_json().encode(), entry.version):
+                self.lost.set()
+
+
+@contextlib.contextmanager
+def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
+    """Takes the lease, renews it from a thread, and releases it at the end.
+
+    Raises LeaseHeld where another holder is alive. The lease of a dead one is taken over; what it had used is
+    stored as its attempt first.
+    """
+    tenure = Tenure(ledger, submission, _take(ledger, submission))
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(RENEW_S):
+            with contextlib.suppress(LedgerError):  # the store may be away for a while; the next renewal tells
+                tenure.renew()
+
+    thread = threading.Thread(target=renew, name=f"lease-{submission}", daemon=True)
+    thread.start()
+    try:
+        yield tenure
+    finally:
+        done.set()
+        thread.join()
+        if not tenure.lost.is_set():
+            record_attempt(ledger, submission, tenure.lease)
+            tenure.renew(released=True)
+
+
+def record_attempt(ledger: Ledger, submission: str, lease: Lease) -> None:
+    """Stores what an attempt used, once."""
+    ledger.create(f"submissions/{submission}/attempts/{lease.attempt:04d}.json", lease.model_dump_json().encode())
+
+
+def attempts(ledger: Ledger, submission: str) -> list[Lease]:
+    """What each finished or dead attempt used, oldest first."""
+    keys = ledger.keys(f"submissions/{submission}/attempts/")
+    entries = (ledger.read(name) for name in keys)
+    return [Lease.model_validate_json(entry.data) for entry in entries if entry is not None]
+
+
+def _take(ledger: Ledger, submission: str) -> Lease:
+    at = datetime.now(UTC)
+    holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    entry = ledger.read(key(submission))
+    if entry is None:
+        lease = Lease(holder=holder, attempt=0, renewed_at=at)
+        taken = ledger.create(key(submission), lease.model_dump_json().encode())
+    else:
+        last = Lease.model_validate_json(entry.data)
+        if last.live(at) and not _same_host_and_dead(last):
+            raise LeaseHeld("the submission is being evaluated", where=submission, found=last.holder)
+        record_attempt(ledger, submission, last)
+        lease = Lease(holder=holder, attempt=last.attempt + 1, renewed_at=at)
+        taken = ledger.swap(key(submission), lease.model_dump_json().encode(), entry.version)
+    if not taken:
+        raise LeaseHeld("another process took the submission at the same moment", where=submission)
+    return lease
+
+
+def _same_host_and_dead(lease: Lease) -> bool:
+    """A holder on this host whose process is gone need not be waited for."""
+    host, process, _ = lease.holder.rsplit(":", 2)
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
