@@ -39,7 +39,9 @@ def rank(records: Iterable[Record], rules: Rules) -> list[Row]:
         by_participant.setdefault((record.participant, record.partition == "reference"), []).append(record)
     rows: list[tuple[float, str, Row]] = []
     for (participant, reference), theirs in by_participant.items():
-        scored = [r for r in theirs if r.split == "test" and r.result is not None and r.result.score is not None]
+        scored = [
+            r for r in theirs if r.split == "test" and r.result is not None and r.result.score is not None
+        ]
         if not scored:
             continue
         last = max(scored, key=lambda record: record.updated_at)

@@ -82,7 +82,9 @@ class Tenure:
                 self.lost.set()
                 return
             self.lease = self.lease.model_copy(update={"renewed_at": datetime.now(UTC), "released": released})
-            if not self._ledger.swap(key(self._submission), self.lease.model_dump_json().encode(), entry.version):
+            if not self._ledger.swap(
+                key(self._submission), self.lease.model_dump_json().encode(), entry.version
+            ):
                 self.lost.set()
 
 
@@ -98,7 +100,9 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
 
     def renew() -> None:
         while not done.wait(RENEW_S):
-            with contextlib.suppress(LedgerError):  # the store may be away for a while; the next renewal tells
+            with contextlib.suppress(
+                LedgerError
+            ):  # the store may be away for a while; the next renewal tells
                 tenure.renew()
 
     thread = threading.Thread(target=renew, name=f"lease-{submission}", daemon=True)
@@ -115,7 +119,9 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
 
 def record_attempt(ledger: Ledger, submission: str, lease: Lease) -> None:
     """Stores what an attempt used, once."""
-    ledger.create(f"submissions/{submission}/attempts/{lease.attempt:04d}.json", lease.model_dump_json().encode())
+    ledger.create(
+        f"submissions/{submission}/attempts/{lease.attempt:04d}.json", lease.model_dump_json().encode()
+    )
 
 
 def attempts(ledger: Ledger, submission: str) -> list[Lease]:

@@ -117,7 +117,9 @@ class FolderLedger:
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if not key or any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
-            raise LedgerError("not a key", where=f"ledger {self.root}", found=repr(key), expected="words parted by /")
+            raise LedgerError(
+                "not a key", where=f"ledger {self.root}", found=repr(key), expected="words parted by /"
+            )
         return self.root.joinpath(*parts)
 
     @contextlib.contextmanager
@@ -165,7 +167,9 @@ def _failed(what: str, path: Path, error: OSError) -> LedgerError:
     return LedgerError(
         f"the ledger could not be {what}: {error.strerror}",
         where=str(path),
-        remedy="Free some space: nothing that was stored is lost." if full else "Check LOWBIT_LEDGER and its rights.",
+        remedy="Free some space: nothing that was stored is lost."
+        if full
+        else "Check LOWBIT_LEDGER and its rights.",
     )
 
 

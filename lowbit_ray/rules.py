@@ -196,7 +196,11 @@ def parse_rules(text: str | bytes, where: str) -> Rules:
     twins = {
         "rules.version": (rules.rules.version, rules.version, "version"),
         "rules.workloads": (rules.rules.workloads, len(rules.workloads), "number of entries in workloads"),
-        "contract.kl_ceiling_nats": (rules.contract.kl_ceiling_nats, rules.rules.kl_ceiling, "rules.kl_ceiling"),
+        "contract.kl_ceiling_nats": (
+            rules.contract.kl_ceiling_nats,
+            rules.rules.kl_ceiling,
+            "rules.kl_ceiling",
+        ),
         "cost.scale_gpu_hours": (rules.cost.scale_gpu_hours, rules.rules.cost_scale, "rules.cost_scale"),
         "workload": (rules.workload, next(iter(rules.workloads.values())), "first of workloads"),
     }

@@ -112,7 +112,11 @@ def score(measured: Measured, rules: Rules) -> Scored:
     gain = math.sqrt(memory * speed / max(1.0, 1.0 + measured.length_shift))
     weights = DriftWeights.of(constants)
     drift = weights.drift(measured.mean_drop, measured.kl)
-    drift_se = None if measured.mean_drop_se is None else weights.standard_error(measured.mean_drop_se, measured.kl_se)
+    drift_se = (
+        None
+        if measured.mean_drop_se is None
+        else weights.standard_error(measured.mean_drop_se, measured.kl_se)
+    )
     gates = _gates(measured, speed, rules)
     failed = [gate for gate in gates if not gate.passed]
     share = 0.0 if measured.broken else constants.fail_share if failed else 1.0
@@ -157,7 +161,9 @@ def _gates(measured: Measured, speed: float, rules: Rules) -> tuple[Gate, ...]:
     length_margin = constants.length_limit - abs(measured.length_shift)
     tier_passed = measured.tier is not None and measured.tier <= quality.required_tier
     return (
-        Gate(name="accuracy", passed=tier_passed, value=measured.tier, limit=quality.required_tier, margin=None),
+        Gate(
+            name="accuracy", passed=tier_passed, value=measured.tier, limit=quality.required_tier, margin=None
+        ),
         Gate(
             name="speed",
             passed=margin >= 0,

@@ -179,7 +179,9 @@ def load_task(name: str, folder: Path = TASKS) -> Task:
         task = Task.model_validate(yaml.safe_load(path.read_text()))
     except OSError:
         known = ", ".join(list_tasks(folder))
-        raise ConfigError("no such task", where=str(path.name), found=name, expected=f"one of {known}") from None
+        raise ConfigError(
+            "no such task", where=str(path.name), found=name, expected=f"one of {known}"
+        ) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"the task file is not YAML: {error}", where=path.name) from None
     except ValidationError as error:
@@ -187,5 +189,7 @@ def load_task(name: str, folder: Path = TASKS) -> Task:
         field = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"the task is not valid: {first['msg']}", where=f"{path.name}: {field}") from None
     if task.id != name:
-        raise ConfigError("the id is not the file's name", where=f"{path.name}: id", found=task.id, expected=name)
+        raise ConfigError(
+            "the id is not the file's name", where=f"{path.name}: id", found=task.id, expected=name
+        )
     return task

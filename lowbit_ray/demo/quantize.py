@@ -40,7 +40,9 @@ def quantize(source: Path, target: Path, scheme: Scheme) -> Path:
         return target
     weights = source / "model.safetensors"
     if not weights.is_file():
-        raise CheckpointError("no such file", where=str(weights), expected="a checkpoint in one safetensors file")
+        raise CheckpointError(
+            "no such file", where=str(weights), expected="a checkpoint in one safetensors file"
+        )
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -62,13 +64,18 @@ def _tensors(weights: Path, scheme: Scheme) -> Arrays:
             value = file.get_tensor(name)
             if value.dtype.name != "bfloat16":
                 raise CheckpointError(
-                    "a tensor is not BF16", where=f"{weights.name}: {name}", found=value.dtype, expected="bfloat16"
+                    "a tensor is not BF16",
+                    where=f"{weights.name}: {name}",
+                    found=value.dtype,
+                    expected="bfloat16",
                 )
             if not name.endswith("_proj.weight"):
                 tensors[name] = value
                 continue
             module = name.removesuffix("weight")
-            quantized = _int8(value.astype(np.float32)) if scheme == "w8a8" else _int4(value.astype(np.float32))
+            quantized = (
+                _int8(value.astype(np.float32)) if scheme == "w8a8" else _int4(value.astype(np.float32))
+            )
             tensors |= {module + part: array for part, array in quantized.items()}
     return tensors
 

