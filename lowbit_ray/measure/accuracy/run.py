@@ -1,0 +1,143 @@
+"""Asks a running server all items over /v1/chat/completions; the answers are judged later, without it.
+
+Greedy, at most the domain's `max_tokens` generated, so many requests in flight as the plan says. A request
+that fails is asked once more after the others; what fails again is recorded as unanswered, with its reason
+and without any text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.accuracy.answers import Answer, Answers
+from lowbit_ray.measure.accuracy.items import Item, items_digest
+from lowbit_ray.measure.endpoint import Endpoint, connect, post_json
+from lowbit_ray.tasks import AccuracyPlan
+
+__all__ = ["collect_answers"]
+
+ROUTE = "/v1/chat/completions"
+MAX_REPLY_BYTES = 2**24
+"""Largest reply to one item."""
+
+
+async def collect_answers(
+    endpoint: Endpoint,
+    items: Sequence[Item],
+    plan: AccuracyPlan,
+    *,
+    timeout_s: float,
+    template_arguments: Mapping[str, str | bool] | None = None,
+) -> Answers:
+    """One answer an item, in the items' order.
+
+    `timeout_s` bounds a whole request. `template_arguments` go to the chat template (`chat_template_kwargs`,
+    such as enable_thinking), for servers that know the field. Raises EngineAnswerError where the server
+    answers none of the items.
+    """
+    gate = asyncio.Semaphore(plan.max_concurrency)
+    arguments = dict(template_arguments or {})
+    started = time.monotonic()
+    async with connect(endpoint, timeout_s=timeout_s) as session:
+
+        async def ask(item: Item) -> Answer:
+            async with gate:
+                body = _request(endpoint, item, plan.domains[item.domain].max_tokens, arguments)
+                return await _ask(session, endpoint, item.id, body, timeout_s)
+
+        answers = list(await asyncio.gather(*(ask(item) for item in items)))
+        failed = [index for index, answer in enumerate(answers) if answer.error is not None]
+        if len(failed) < len(items):
+            again = await asyncio.gather(*(ask(items[index]) for index in failed))
+            for index, answer in zip(failed, again, strict=True):
+                answers[index] = answer
+    if items and all(answer.error is not None for answer in answers):
+        raise EngineAnswerError(
+            "the server answers none of the accuracy items",
+            where=ROUTE,
+            found=answers[0].error,
+            expected=f"{len(items)} answers",
+            remedy="Look at the server's log.",
+        )
+    return Answers(
+        items_digest=items_digest(items), answers=tuple(answers), wall_s=time.monotonic() - started
+    )
+
+
+def _request(
+    endpoint: Endpoint, item: Item, max_tokens: int, arguments: Mapping[str, str | bool]
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": endpoint.model,
+        "messages": [message.model_dump() for message in item.messages],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "stream": False,
+    }
+    if arguments:  # servers that do not know the field may refuse it
+        body["chat_template_kwargs"] = dict(arguments)
+    return body
+
+
+async def _ask(
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    item_id: str,
+    body: Mapping[str, Any],
+    timeout_s: float,
+) -> Answer:
+    """One reply as an Answer; a failure of the server becomes its `error`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            reply = await post_json(session, endpoint, ROUTE, body, max_bytes=MAX_REPLY_BYTES)
+        return _answer(item_id, reply, int(body["max_tokens"]))
+    except TimeoutError:
+        return Answer(item_id=item_id, error=f"no reply within {timeout_s:g} s")
+    except EngineAnswerError as error:
+        return Answer(item_id=item_id, error=str(error))
+
+
+def _answer(item_id: str, reply: Mapping[str, Any], max_tokens: int) -> Answer:
+    """Reads a reply; EngineAnswerError names the first field that is not as the API has it."""
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise _unlike("choices[0].message", message, "an object")
+    # a server that splits reasoning off leaves content null where the answer never came to its end
+    text = message.get("content")
+    if text is not None and not isinstance(text, str):
+        raise _unlike("choices[0].message.content", text, "a string")
+    usage = reply.get("usage")
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+        raise _unlike("usage.completion_tokens", tokens, "a count")
+    if tokens > max_tokens or (text and tokens == 0):
+        raise EngineAnswerError(
+            "the number of generated tokens is not credible",
+            where=f"{ROUTE}: usage.completion_tokens",
+            found=tokens,
+            expected=f"1 to {max_tokens}",
+        )
+    reason = choice.get("finish_reason")
+    return Answer(
+        item_id=item_id,
+        text=text or "",
+        completion_tokens=tokens,
+        finish_reason=reason if reason in ("stop", "length") else "other",
+    )
+
+
+def _unlike(field: str, found: object, expected: str) -> EngineAnswerError:
+    return EngineAnswerError(
+        "the reply is not as the API has it",
+        where=f"{ROUTE}: {field}",
+        found=type(found).__name__,
+        expected=expected,
+    )
