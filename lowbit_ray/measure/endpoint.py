@@ -1,0 +1,186 @@
+"""The address of a running server, and the only way this package talks to one.
+
+A measurement knows a URL and a model's name, never how the server was started. Whatever goes wrong on the
+wire becomes an EngineAnswerError that says which route, what was found and what was expected. A server's own
+words are left out of it: an error message may quote the prompt, which is hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from lowbit_ray.errors import EngineAnswerError
+
+__all__ = ["MAX_ANSWER_BYTES", "Endpoint", "Refusal", "connect", "get_text", "parse_object", "post_json"]
+
+MAX_ANSWER_BYTES = 2**29
+"""Largest whole answer: 2,048 positions of 200 log-probabilities are some 40 MB."""
+CONNECT_S = 30.0
+ERROR_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is, and what it calls its model."""
+
+    url: str
+    """`http://127.0.0.1:8000`, without a path."""
+    model: str
+    socket: str | None = None
+    """Path of a Unix socket to connect through; the URL then only names the host."""
+
+    def route(self, path: str) -> str:
+        """The whole URL of `path`."""
+        return self.url.rstrip("/") + path
+
+
+class Refusal(EngineAnswerError):
+    """The server understood the request and declined it: HTTP 4xx or 501."""
+
+
+@asynccontextmanager
+async def connect(endpoint: Endpoint, *, timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session for one measurement.
+
+    Each request has its own connection: servers drop idle ones (uvicorn after 5 s), and a client that writes
+    into one which is just being dropped sees "Server disconnected". `timeout_s` is the longest wait for the
+    next byte.
+    """
+    if not (math.isfinite(timeout_s) and timeout_s > 0):
+        raise ValueError(f"timeout_s must be finite and positive, got {timeout_s}")
+    connector: aiohttp.BaseConnector
+    if endpoint.socket is None:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    else:
+        connector = aiohttp.UnixConnector(endpoint.socket, limit=0, force_close=True)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s)
+    headers = {"Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers, trust_env=False, read_bufsize=2**18
+    ) as session:
+        yield session
+
+
+async def post_json(
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    max_bytes: int = MAX_ANSWER_BYTES,
+) -> dict[str, Any]:
+    """POSTs `body`; the answer's JSON object.
+
+    Raises Refusal for HTTP 4xx and 501, EngineAnswerError for anything else that is not an object.
+    """
+    with wire_errors(path):
+        async with session.post(endpoint.route(path), json=body) as response:
+            await raise_for_status(response, path)
+            data = await _read(response, path, max_bytes)
+    return parse_object(data, path)
+
+
+async def get_text(
+    session: aiohttp.ClientSession, endpoint: Endpoint, path: str, *, max_bytes: int = 2**24
+) -> str | None:
+    """GETs `path`; None where the server has no such route (HTTP 404, 405 or 501)."""
+    with wire_errors(path):
+        async with session.get(endpoint.route(path)) as response:
+            if response.status in (404, 405, 501):
+                return None
+            await raise_for_status(response, path)
+            data = await _read(response, path, max_bytes)
+    return data.decode("utf-8", errors="replace")
+
+
+def parse_object(data: bytes, path: str) -> dict[str, Any]:
+    """A JSON object without an `error` in it."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        raise EngineAnswerError(
+            "the answer is not JSON", where=path, found=f"{len(data)} bytes", expected="a JSON object"
+        ) from None
+    if not isinstance(value, dict):
+        raise EngineAnswerError(
+            "the answer is not an object", where=path, found=type(value).__name__, expected="a JSON object"
+        )
+    if value.get("error") is not None:
+        raise EngineAnswerError("the server answered an error", where=path, found=error_kind(value["error"]))
+    return value
+
+
+def error_kind(error: object) -> str:
+    """What may be repeated of a server's error object: its type and code, never its message."""
+    if not isinstance(error, dict):
+        return "an error object"
+    words = [str(error.get(key)) for key in ("type", "code")]
+    return " ".join(word for word in words if re.fullmatch(r"[A-Za-z0-9_.]{1,40}", word)) or "an error object"
+
+
+async def raise_for_status(response: aiohttp.ClientResponse, path: str) -> None:
+    """Nothing for HTTP 200, otherwise Refusal or EngineAnswerError."""
+    if response.status == 200:
+        return
+    head = await response.content.read(ERROR_BYTES)
+    try:
+        value = json.loads(head)
+        kind = error_kind(value.get("error") if isinstance(value, dict) else None)
+    except ValueError:
+        kind = "no JSON"
+    declined = 400 <= response.status < 500 or response.status == 501
+    fault = Refusal if declined else EngineAnswerError
+    raise fault(
+        "the server declined the request" if declined else "the server failed",
+        where=path,
+        found=f"HTTP {response.status} ({kind})",
+        expected="HTTP 200",
+    )
+
+
+class wire_errors:  # noqa: N801 - a context manager that reads as a function
+    """Turns what aiohttp raises into EngineAnswerError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (asyncio.TimeoutError, aiohttp.ServerTimeoutError)):
+            raise EngineAnswerError(
+                "the server stopped answering",
+                where=self.path,
+                found="no byte within the time limit",
+                remedy="Look at the server's log.",
+            ) from None
+        if isinstance(error, (aiohttp.ClientError, OSError)):
+            raise EngineAnswerError(
+                "the connection to the server failed",
+                where=self.path,
+                found=type(error).__name__,
+                remedy="Look at the server's log.",
+            ) from None
+
+
+async def _read(response: aiohttp.ClientResponse, path: str, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > max_bytes:
+            raise EngineAnswerError(
+                "the answer is too large", where=path, found=f"> {max_bytes} bytes", expected=f"≤ {max_bytes}"
+            )
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,246 @@
+"""The load client: a closed loop of streamed completions of exact lengths, one row a request.
+
+At most `concurrency` requests are in flight; the next is sent as one ends. Prompts are token ids, bodies are
+built before the clock starts and streams are read after it stops (stream.py), so the client costs little
+while it measures. One failed, short or miscounted request fails the whole load: a mean over the lucky ones
+would flatter an engine that drops work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from lowbit_ray.errors import ConfigError, EngineAnswerError
+from lowbit_ray.measure.endpoint import Endpoint, Refusal, post_json, raise_for_status, wire_errors
+from lowbit_ray.measure.stream import COMPLETIONS, Read, Row, mentions_error, read_row
+
+__all__ = ["Extensions", "Load", "LoadResult", "Progress", "Prompt", "negotiate", "run_load"]
+
+Prompt = Sequence[int]
+"""Token ids."""
+Progress = Callable[[int, int], None]
+"""Called with (requests done, requests in all)."""
+BYTES_A_TOKEN = 2**13
+BYTES_BESIDE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """Request fields beyond OpenAI's that the server accepts."""
+
+    min_tokens: bool = True
+    return_token_ids: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send."""
+
+    prompts: Sequence[Prompt] = field(repr=False)
+    output_len: int
+    """Tokens to generate for each prompt, exactly."""
+    concurrency: int
+    timeout_s: float
+    """Longest wait for the next byte of an answer."""
+    request_limit_s: float
+    """Longest time a whole request may take."""
+    extensions: Extensions = Extensions()
+
+    def __post_init__(self) -> None:
+        if len({tuple(prompt) for prompt in self.prompts}) != len(self.prompts):
+            raise ConfigError(
+                "two prompts of a workload are the same",
+                where="prompts",
+                found=f"{len(self.prompts)} prompts with duplicates",
+                remedy="Cut them from more text.",
+            )
+        if not self.prompts or not all(self.prompts) or self.output_len < 1 or self.concurrency < 1:
+            raise ConfigError("a load needs prompts, an output length and a concurrency", where="workload")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """All rows, in the order of the prompts."""
+
+    rows: tuple[Row, ...]
+    wall_s: float
+    """From the first submission to the end of the last answer."""
+    client_cpu_s: float
+    """CPU time of the client's thread while the clock ran."""
+
+
+async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: Prompt) -> Extensions:
+    """Finds out by two-token completions which extensions the server accepts; Refusal if it accepts none."""
+    refusal: Refusal | None = None
+    for ids, minimum in ((True, True), (False, True), (True, False), (False, False)):
+        extensions = Extensions(min_tokens=minimum, return_token_ids=ids)
+        try:
+            answer = await post_json(session, endpoint, COMPLETIONS, _fields(endpoint, prompt, 2, extensions))
+        except Refusal as error:
+            refusal = error
+            continue
+        returned = any(choice.get("token_ids") for choice in answer.get("choices") or ())
+        return Extensions(min_tokens=minimum, return_token_ids=ids and returned)
+    assert refusal is not None
+    raise refusal
+
+
+async def run_load(
+    session: aiohttp.ClientSession, endpoint: Endpoint, load: Load, progress: Progress | None = None
+) -> LoadResult:
+    """Sends every prompt and waits for every answer.
+
+    Raises EngineAnswerError for the first request that fails, with its number and reason; requests still in
+    flight are then cancelled.
+    """
+    run = _Run(session, endpoint, load, progress)
+    gc.collect()
+    cpu = time.thread_time()
+    run.start = time.perf_counter()
+    await _all_or_first_error([run.work() for _ in range(min(load.concurrency, len(load.prompts)))])
+    client_cpu_s = time.thread_time() - cpu
+    rows = tuple(_row(index, run, load) for index in range(len(load.prompts)))
+    return LoadResult(rows, max(row.ended_s for row in rows), client_cpu_s)
+
+
+class _Run:
+    """One load in progress: the bytes that came, and when."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, endpoint: Endpoint, load: Load, progress: Progress | None
+    ) -> None:
+        self.session, self.url, self.load = session, endpoint.route(COMPLETIONS), load
+        self.bodies = [_body(endpoint, prompt, load) for prompt in load.prompts]
+        self.submitted = [0.0] * len(self.bodies)
+        self.reads: list[list[Read]] = [[] for _ in self.bodies]
+        self.max_bytes = BYTES_BESIDE + BYTES_A_TOKEN * load.output_len + 16 * max(map(len, load.prompts))
+        self.queue: Iterator[int] = iter(range(len(self.bodies)))
+        self.start = 0.0
+        self.done = 0
+        self.progress = progress
+
+    async def work(self) -> None:
+        for index in self.queue:
+            try:
+                async with asyncio.timeout(self.load.request_limit_s):
+                    await self._send(index)
+            except TimeoutError:
+                raise _fault(
+                    index,
+                    self.load,
+                    EngineAnswerError(
+                        "a request took too long",
+                        where=COMPLETIONS,
+                        found=f"> {self.load.request_limit_s:g} s",
+                        expected=f"{self.load.output_len} tokens",
+                    ),
+                ) from None
+            except EngineAnswerError as error:
+                raise _fault(index, self.load, error) from None
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, len(self.bodies))
+
+    async def _send(self, index: int) -> None:
+        reads, size, clock, start = self.reads[index], 0, time.perf_counter, self.start
+        self.submitted[index] = clock() - start
+        headers = {"Content-Type": "application/json"}
+        with wire_errors(COMPLETIONS):
+            async with self.session.post(self.url, data=self.bodies[index], headers=headers) as response:
+                await raise_for_status(response, COMPLETIONS)
+                async for data in response.content.iter_any():
+                    reads.append(Read(clock() - start, data))
+                    size += len(data)
+                    if size > self.max_bytes:
+                        raise EngineAnswerError(
+                            "the answer is too large", where=COMPLETIONS, found=f"> {self.max_bytes} bytes"
+                        )
+                    if mentions_error(data):
+                        read_row(index, 0.0, reads, ids_expected=False)
+
+
+def _fields(endpoint: Endpoint, prompt: Prompt, output_len: int, extensions: Extensions) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "model": endpoint.model,
+        "prompt": list(prompt),
+        "max_tokens": output_len,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
+    if extensions.min_tokens:
+        fields["min_tokens"] = output_len
+    if extensions.return_token_ids:
+        fields["return_token_ids"] = True
+    return fields
+
+
+def _body(endpoint: Endpoint, prompt: Prompt, load: Load) -> bytes:
+    fields = _fields(endpoint, prompt, load.output_len, load.extensions)
+    fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _row(index: int, run: _Run, load: Load) -> Row:
+    try:
+        row = read_row(
+            index, run.submitted[index], run.reads[index], ids_expected=load.extensions.return_token_ids
+        )
+        _check(row, load)
+    except EngineAnswerError as error:
+        raise _fault(index, load, error) from None
+    return row
+
+
+def _check(row: Row, load: Load) -> None:
+    """Exact lengths by every count there is, and times that can be true."""
+    counts = {
+        "usage.completion_tokens": (row.completion_tokens, load.output_len),
+        "usage.prompt_tokens": (row.prompt_tokens, len(load.prompts[row.index])),
+        "token_ids": (None if row.token_ids is None else len(row.token_ids), load.output_len),
+    }
+    for name, (found, expected) in counts.items():
+        if found != expected and not (name == "token_ids" and row.token_ids is None):
+            raise EngineAnswerError(
+                "the request has the wrong number of tokens",
+                where=f"{COMPLETIONS}: {name}",
+                found="none" if found is None else found,
+                expected=expected,
+            )
+    if not row.token_times_s:
+        raise EngineAnswerError("no chunk of the stream carried a token", where=COMPLETIONS)
+    spans = {"time to first token": row.ttft_s}
+    if load.output_len > 1:
+        spans["time per output token"] = row.tpot_s
+    for name, span in spans.items():
+        if not (math.isfinite(span) and span > 0):
+            raise EngineAnswerError(
+                f"the {name} cannot be true", where=COMPLETIONS, found=span, expected="> 0 s"
+            )
+
+
+def _fault(index: int, load: Load, error: EngineAnswerError) -> EngineAnswerError:
+    return EngineAnswerError(
+        f"request {index + 1} of {len(load.prompts)} failed: {error.summary}",
+        where=error.where,
+        found=error.found,
+        expected=error.expected,
+        remedy=error.remedy,
+    )
+
+
+async def _all_or_first_error(works: Sequence[Coroutine[None, None, None]]) -> None:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
