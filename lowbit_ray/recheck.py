@@ -1,0 +1,194 @@
+"""Recomputes every derived number of a record from its measured ones, and says where they differ.
+
+A record prints numbers rounded; what is computed from a rounded number is uncertain by as much. The tolerance of
+each check is therefore half a unit in the last printed place of the derived number, plus what the formula moves
+when each of its rounded inputs moves by half a unit of its own. Numbers with more than six decimals are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from lowbit_ray.errors import ConfigError
+from lowbit_ray.rules import Rules, _Frozen
+from lowbit_ray.score import Measured, Scored, score
+
+__all__ = ["Check", "measured_of", "recheck"]
+
+EXACT_DECIMALS = 6
+Status = Literal["agrees", "differs", "unknown"]
+
+
+class Check(_Frozen):
+    """One derived number."""
+
+    field: str
+    recorded: float | bool | None
+    recomputed: float | bool | None
+    """None where the record lacks an input."""
+    tolerance: float
+    status: Status
+
+
+def recheck(record: dict[str, Any], rules: Rules, *, speed_floor: float) -> list[Check]:
+    """Checks the parsed JSON of a record; ConfigError names a measured field that is missing or no number."""
+    result = _get(record, "result")
+    if result is None or result.get("score") is None:
+        raise ConfigError("the record has no result to recompute", where="result", found=record.get("status"))
+    measured = measured_of(record, speed_floor=speed_floor)
+    scored = _score(measured, rules)
+    wobbles = [_score(moved, rules) for moved in _moved(measured)]
+    checks = [
+        _check(field, _get(record, field, optional=True), pick, scored, wobbles) for field, pick in _fields(scored)
+    ]
+    checks += [_mirror(record, field, source) for field, source in _MIRRORS]
+    checks += [check for side in ("peak_memory", "anchor_peak_memory") for check in _peaks(result, side)]
+    return checks
+
+
+def measured_of(record: dict[str, Any], *, speed_floor: float) -> Measured:
+    """The score's inputs as a record holds them."""
+    order = list(_get(record, "result.efficiency"))
+    if "serve" in order:  # the first workload's peak is the one that `memory_saved` is about
+        order.sort(key=("serve", "interactive", "long_context").index)
+
+    def numbers(field: str, part: str = "") -> dict[str, float]:
+        return {name: _number(record, f"result.{field}.{name}{part}") for name in order}
+
+    broken = _get(record, "result.reason", optional=True) if not _number(record, "result.score") else None
+    return Measured(
+        efficiency=numbers("efficiency"),
+        anchor_efficiency=numbers("anchor_efficiency"),
+        peaks_gib=numbers("peak_memory", ".peak_gib"),
+        anchor_peaks_gib=numbers("anchor_peak_memory", ".peak_gib"),
+        length_shift=_number(record, "result.length_shift"),
+        mean_drop=_number(record, "result.mean_drop"),
+        mean_drop_se=_get(record, "result.mean_drop_se", optional=True),
+        kl=_number(record, "result.kl.kl"),
+        kl_se=_number(record, "result.kl.kl_se"),
+        tier=_get(record, "result.quality.tier"),
+        speed_floor=speed_floor,
+        broken=broken,
+    )
+
+
+_MIRRORS = (
+    ("result.peak_gib", "result.peak_memory.{first}.peak_gib"),
+    ("result.bf16_peak_gib", "result.anchor_peak_memory.{first}.peak_gib"),
+    ("result.speed_serve", "result.speeds.serve"),
+)
+"""Fields that repeat another one."""
+
+
+def _fields(scored: Scored) -> list[tuple[str, Callable[[Scored], float | bool | None]]]:
+    plain = ("speed", "memory", "memory_saved", "efficiency_gain", "drift", "score", "score_se", "qualified")
+    fields: list[tuple[str, Callable[[Scored], float | bool | None]]] = [
+        (f"result.{name}", lambda s, name=name: getattr(s, name)) for name in plain
+    ]
+    fields += [(f"result.speeds.{name}", lambda s, name=name: s.speeds[name]) for name in scored.speeds]
+    fields += [(f"result.memories.{name}", lambda s, name=name: s.memories[name]) for name in scored.memories]
+    return fields
+
+
+def _check(
+    field: str, recorded: Any, pick: Callable[[Scored], float | bool | None], scored: Scored, wobbles: list[Scored]
+) -> Check:
+    value = pick(scored)
+    if value is None or recorded is None:
+        status: Status = "agrees" if value is None and recorded is None else "unknown"
+        return Check(field=field, recorded=recorded, recomputed=value, tolerance=0.0, status=status)
+    if isinstance(value, bool):
+        return Check(
+            field=field,
+            recorded=recorded,
+            recomputed=value,
+            tolerance=0.0,
+            status="agrees" if recorded is value else "differs",
+        )
+    moves = math.fsum(abs(float(moved) - value) for moved in map(pick, wobbles) if moved is not None)
+    tolerance = _half_unit(recorded) + moves + 1e-12
+    status = "agrees" if abs(recorded - value) <= tolerance else "differs"
+    return Check(field=field, recorded=recorded, recomputed=value, tolerance=tolerance, status=status)
+
+
+def _mirror(record: dict[str, Any], field: str, source: str) -> Check:
+    first = "serve" if "serve" in record["result"]["efficiency"] else next(iter(record["result"]["efficiency"]))
+    recorded, other = (_get(record, path.format(first=first), optional=True) for path in (field, source))
+    status: Status = "unknown" if recorded is None or other is None else "agrees"
+    if status == "agrees" and abs(recorded - other) > 1e-12:
+        status = "differs"
+    return Check(field=field, recorded=recorded, recomputed=other, tolerance=0.0, status=status)
+
+
+def _peaks(result: dict[str, Any], side: str) -> list[Check]:
+    """peak = weights + KV + other, for engines that keep accounts."""
+    checks = []
+    for name, peak in result[side].items():
+        parts = [peak.get(part) for part in ("weights_gib", "kv_gib", "other_gib")]
+        if any(part is None for part in parts):
+            continue
+        tolerance = math.fsum(map(_half_unit, [*parts, peak["peak_gib"]])) + 1e-12
+        total = math.fsum(parts)
+        status: Status = "agrees" if abs(total - peak["peak_gib"]) <= tolerance else "differs"
+        checks.append(
+            Check(
+                field=f"result.{side}.{name}.peak_gib",
+                recorded=peak["peak_gib"],
+                recomputed=total,
+                tolerance=tolerance,
+                status=status,
+            )
+        )
+    return checks
+
+
+def _score(measured: Measured, rules: Rules) -> Scored:
+    try:
+        return score(measured, rules)
+    except ValueError as error:
+        raise ConfigError("the record's measured numbers cannot be scored", where="result", found=error) from None
+
+
+def _moved(measured: Measured) -> list[Measured]:
+    """`measured` with one rounded input at a time moved by half a unit in its last place."""
+    moved = []
+    for field in ("length_shift", "mean_drop", "mean_drop_se", "kl", "kl_se"):
+        value = getattr(measured, field)
+        if value is not None and _half_unit(value):
+            moved.append(replace(measured, **{field: value + _half_unit(value)}))
+    for field in ("efficiency", "anchor_efficiency", "peaks_gib", "anchor_peaks_gib"):
+        values: dict[str, float] = getattr(measured, field)
+        for name, value in values.items():
+            if _half_unit(value):
+                moved.append(replace(measured, **{field: {**values, name: value + _half_unit(value)}}))
+    return moved
+
+
+def _half_unit(value: float) -> float:
+    """Half a unit in the last printed place; 0 for numbers printed in full."""
+    text = repr(float(value))
+    if "e" in text:
+        return 0.0
+    decimals = len(text.partition(".")[2])
+    return 0.0 if decimals > EXACT_DECIMALS or value == 0 else 0.5 * 10.0**-decimals
+
+
+def _number(record: dict[str, Any], path: str) -> float:
+    value = _get(record, path)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError("a measured field is no number", where=path, found=repr(value), expected="a number")
+    return float(value)
+
+
+def _get(record: dict[str, Any], path: str, *, optional: bool = False) -> Any:
+    value: Any = record
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            if optional:
+                return None
+            raise ConfigError("a measured field is missing from the record", where=path, remedy="Is it a whole record?")
+        value = value[part]
+    return value
