@@ -1,0 +1,258 @@
+"""One engine as a process: start it, wait until it answers, watch it, end the whole tree.
+
+    with EngineProcess(spec, Path("serve.log")) as engine:
+        ...  # http://127.0.0.1:{engine.port}
+
+The engine hangs below `supervisor.py`, which ends every process of it when this object is stopped or this
+process dies, however that happens. Output goes to a file: a pipe that nobody reads would stop the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from lowbit_ray.engines.diagnosis import exit_meaning, root_cause
+from lowbit_ray.engines.liveness import Answer, ask_health, ask_one_token
+from lowbit_ray.engines.log import tail
+from lowbit_ray.engines.ports import free_port, listens
+from lowbit_ray.engines.resident import ResidentPeak
+from lowbit_ray.engines.spec import EngineSpec
+from lowbit_ray.errors import EngineAnswerError, EngineStartError, LowbitError, PodError
+
+__all__ = ["EngineProcess"]
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+TAG = "LOWBIT_ENGINE"
+"""A variable that every process of one engine has, unless it wipes its environment."""
+POLL_S = 0.1
+LAST_RESORT_S = 45.0
+"""How long the supervisor may take beyond the grace, more than its own limit for killing."""
+OURS = (
+    # Faults of the host, told by our own vLLM; a launch.sh could print any of them to be retried for free.
+    "Error in memory profiling. Initial free memory",
+    "is less than desired GPU memory utilization",
+    "is less than desired CPU memory utilization",
+    "OSError: [Errno 98]",
+    "OSError: [Errno 28]",
+    "uncorrectable ECC error",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "No CUDA GPUs are available",
+)
+
+
+class EngineProcess:
+    """A server that was started from a spec; a context manager, usable once."""
+
+    def __init__(
+        self, spec: EngineSpec, log_path: Path, *, grace_s: float = 10.0, sample_interval_s: float = 1.0
+    ) -> None:
+        self.spec = spec
+        self.log_path = log_path
+        self.port = 0
+        """0 until it is started."""
+        self.start_s = 0.0
+        """Seconds from the start to the first answer."""
+        self._grace_s = grace_s
+        self._tag = f"{TAG}={uuid.uuid4().hex}"
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self.resident = ResidentPeak(self.tree, sample_interval_s)
+        """Memory of the whole tree, sampled by a thread while it runs."""
+
+    # ---- life
+
+    def start(self) -> Self:
+        """Starts the engine and waits until it answers.
+
+        Raises EngineStartError with the log's root cause if it dies or does not answer in time, PodError
+        when that was the host's fault. Whatever is raised, nothing is left running.
+        """
+        try:
+            self._spawn()
+            self.resident.start()
+            self._wait_until_it_answers()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends the whole tree; PodError if a process survives. Does nothing when it has ended already."""
+        supervisor = self._supervisor
+        if supervisor is None:
+            return
+        self.resident.stop()
+        members = set(self.tree()) | self.resident.seen
+        if supervisor.stdin is not None and not supervisor.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it has ended by itself
+                supervisor.stdin.write(b"q")
+                supervisor.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                supervisor.stdin.close()
+        try:
+            supervisor.wait(self._grace_s + LAST_RESORT_S)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait()
+        self._sweep(members)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- watching
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The supervisor's, the root of the tree."""
+        return None if self._supervisor is None else self._supervisor.pid
+
+    def alive(self) -> bool:
+        """Whether its processes run; whether it answers is `probe`'s to say."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def probe(self, timeout_s: float = 60.0) -> None:
+        """Asks for one token; EngineAnswerError if it does not come, EngineStartError if the engine died."""
+        if not self.alive():
+            raise self.death()
+        ask_one_token(self.port, self.spec.served_name, timeout_s)
+
+    def tree(self) -> list[psutil.Process]:
+        """The engine's processes that are alive."""
+        if self._supervisor is None:
+            return []
+        try:
+            return psutil.Process(self._supervisor.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def log(self) -> str:
+        """All it has printed."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines it printed, for organizers: an engine may print the hidden prompts it was asked."""
+        return tail(self.log_path, lines)
+
+    def death(self) -> LowbitError:
+        """The error that says why it is dead."""
+        code = self._supervisor.poll() if self._supervisor else None
+        cause = root_cause(self.log())
+        ours = self.spec.kind == "vllm" and (code == 137 or any(text in cause for text in OURS))
+        return (PodError if ours else EngineStartError)(
+            f"the engine died: {cause}" if cause else "the engine died and printed nothing",
+            where=str(self.log_path),
+            found="still running" if code is None else exit_meaning(code),
+            expected="a server that answers",
+        )
+
+    # ---- inside
+
+    def _spawn(self) -> None:
+        if self._supervisor is not None:
+            raise PodError("an engine process is started once", where=str(self.log_path))
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.spec.folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        name, value = self._tag.split("=")
+        # What a child may see is the spec's to say; settings.py reads our own settings, not this.
+        environment = self.spec.environment_for(self.port, os.environ) | {name: value}
+        keep_daemons = "1" if self.spec.kind == "launch" else "0"
+        with self.log_path.open("wb") as log:
+            self._supervisor = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", str(SUPERVISOR), str(self._grace_s), keep_daemons, "--"),
+                    *self.spec.command_for(self.port),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.spec.folder,
+            )
+
+    def _wait_until_it_answers(self) -> None:
+        started = time.monotonic()
+        deadline = started + self.spec.start_timeout_s
+        last: object = "nothing listens"
+        while (left := deadline - time.monotonic()) > 0:
+            if not self.alive():
+                raise self.death()
+            try:
+                if self._is_up(ask_health(self.port, min(5.0, left))):
+                    ask_one_token(self.port, self.spec.served_name, left)
+                    self._check_owner()
+                    self.start_s = time.monotonic() - started
+                    return
+                last = "/health does not answer 200"
+            except (OSError, http.client.HTTPException) as error:
+                last = f"{type(error).__name__}: {error}"
+            except EngineAnswerError as error:
+                last = error.found
+            time.sleep(POLL_S)
+        raise EngineStartError(
+            f"the engine did not answer within {self.spec.start_timeout_s:g} s",
+            where=str(self.log_path),
+            found=f"{last}; last line: {root_cause(self.log_tail())}",
+            expected="one token",
+        )
+
+    def _is_up(self, health: Answer) -> bool:
+        """Our vLLM has /health; of a launch.sh only the completion is asked."""
+        return health.status == 200 or self.spec.kind == "launch"
+
+    def _check_owner(self) -> None:
+        if not listens(self.port, self.tree()):
+            raise PodError("another process answers on the engine's port", where=self.address)
+
+    def _sweep(self, members: set[psutil.Process]) -> None:
+        """Kills what outlived the supervisor, and makes sure that nothing is left."""
+        for _ in range(50):
+            left = [process for process in members | self._tagged() if _runs(process)]
+            if not left:
+                return
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            time.sleep(POLL_S)
+        raise PodError(
+            "processes of an engine survived SIGKILL",
+            where=str(self.log_path),
+            found=", ".join(str(process.pid) for process in left),
+            remedy="Take this node out of service.",
+        )
+
+    def _tagged(self) -> set[psutil.Process]:
+        """Processes anywhere that have this engine's variable: they fled the tree, or lost the supervisor."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+                if self._tag.encode() in variables and process.pid != self.pid:
+                    found.add(process)
+        return found
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
