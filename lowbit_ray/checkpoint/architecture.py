@@ -1,8 +1,8 @@
 """config.json of the candidate against the source's: all is equal but what the table lets differ.
 
 A field that only one side has counts as equal if it holds what its absence means
-(`data/config_fields.yaml`, or what follows from other fields). RoPE is compared in one spelling; code, and keys
-that change the computation, are refused by name.
+(`data/config_fields.yaml`, or what follows from other fields). RoPE is compared in one spelling; code, and
+keys that change the computation, are refused by name.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _compare(source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: st
 
 
 def _tied(source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str) -> Iterator[Finding]:
-    """A tied head may become one of its own, whose weight is then looked for; an own one may not be dropped."""
+    """A tied head may become one of its own, whose weight is then required; an own one may not go."""
     ours, theirs = (bool(config.get("tie_word_embeddings", True)) for config in (source, candidate))
     if theirs and not ours:
         yield _difference(f"{prefix}tie_word_embeddings", theirs, ours, "drops the source's own head")

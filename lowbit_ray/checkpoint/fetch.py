@@ -2,8 +2,8 @@
 
     list → refuse by name and size → fetch and hash each file, resumably → compare hashes → read-only → rename
 
-The destination appears whole or not at all. An interrupted fetch leaves `<destination>.partial`, from which the
-next one goes on; two at once wait for each other.
+The destination appears whole or not at all. An interrupted fetch leaves `<destination>.partial`, from which
+the next one goes on; two at once wait for each other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files of a checkpoint folder that no server must be handed: pickles, programs, links that lead out.
 
-A pickle runs code when it is loaded. Programs have no place beside weights: on the checkpoint track our engine
-serves, and nothing of the submission's runs. What a file is follows from its name and its first bytes; the
-executable bit says nothing, as many file systems set it on everything and sealing takes it away.
+A pickle runs code when it is loaded. Programs have no place beside weights: on the checkpoint track our
+engine serves, and nothing of the submission's runs. What a file is follows from its name and its first bytes;
+the executable bit says nothing, as many file systems set it on everything and sealing takes it away.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def manifest_path(folder: Path) -> Path:
 
 
 def load_sealed(folder: Path) -> Sealed | None:
-    """The record of a sealed folder whose files are all there with their sizes; None when it is not sealed."""
+    """The record of a sealed folder whose files are all there in full; None when it is not sealed."""
     try:
         sealed = Sealed.model_validate_json(manifest_path(folder).read_bytes())
         whole = all((folder / file.path).stat().st_size == file.bytes for file in sealed.files)

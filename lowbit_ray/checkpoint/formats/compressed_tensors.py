@@ -240,11 +240,14 @@ def _traits(groups: list[_Group]) -> Mapping[str, object]:
     return {
         "act_order": any(group.weights.act_order for group in groups if group.weights),
         "formats": sorted({group.format for group in groups}),
-        "w4a8": any(
+        "w4a8_float": any(
             group.weights is not None
-            and group.weights.bits == 4
             and group.inputs is not None
-            and group.inputs.bits == 8
+            and (group.weights.bits, group.weights.kind) == (4, "int")
+            and (group.inputs.bits, group.inputs.kind) == (8, "float")
             for group in groups
+        ),
+        "nvfp4": any(
+            group.weights is not None and group.weights.strategy == "tensor_group" for group in groups
         ),
     }
