@@ -13,7 +13,7 @@ from lowbit_ray.measure.accuracy.items import CallCheck, UnitTestTarget
 
 __all__ = ["draw_code"]
 
-_SYSTEM = "You write short, correct Python functions. Reply with the code only."
+_SYSTEM = "You write Python. Reply with the code only."
 _EXAMPLE = (
     "Write a Python function `half(x)` that returns x divided by 2.",
     "```python\ndef half(x):\n    return x / 2\n```",

@@ -58,6 +58,12 @@ _YOUNG = (
     "dog:puppy,cat:kitten,cow:calf,horse:foal,sheep:lamb,bear:cub,duck:duckling,frog:tadpole,goat:kid,"
     "deer:fawn"
 )
+_WORDS = (
+    "apple bread cloud dance eagle flower garden house island jungle kitten lemon mountain night orange "
+    "paper queen river summer table uncle village window yellow zebra animal bridge candle doctor engine "
+    "forest guitar hammer insect jacket knife letter mirror needle ocean pencil rabbit school tiger "
+    "valley winter"
+)
 _PLANETS = "Mercury,Venus,Earth,Mars,Jupiter,Saturn,Uranus,Neptune"
 _ORDINALS = "first,second,third,fourth,fifth,sixth,seventh,eighth"
 _POLYGONS = "triangle:3,square:4,pentagon:5,hexagon:6,heptagon:7,octagon:8,nonagon:9,decagon:10,dodecagon:12"
@@ -88,8 +94,18 @@ class Fact:
 def facts(level: int) -> tuple[Fact, ...]:
     """All facts of a difficulty, in a fixed order."""
     kinds: tuple[tuple[Callable[[], list[Fact]], ...], ...] = (
-        (_well_known_capitals, _opposites, _young, _weekdays, _letters, _polygons),
-        (_other_capitals, _continents, _symbols, _months, _planets),
+        (_well_known_capitals, _opposites, _first_letters),
+        (
+            _other_capitals,
+            _young,
+            _weekdays,
+            _next_letters,
+            _polygons,
+            _continents,
+            _symbols,
+            _months,
+            _planets,
+        ),
         (_countries, _elements, _days_between, _modules, _atomic_numbers),
     )
     return tuple(fact for kind in kinds[level] for fact in kind())
@@ -144,14 +160,14 @@ def _weekdays() -> list[Fact]:
     return _table("weekday", "Which day comes right {}?", after + before)
 
 
-def _letters() -> list[Fact]:
+def _next_letters() -> list[Fact]:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    examples = words(
-        "apple bread cloud dance eagle flower garden house island jungle kitten lemon mountain night"
-    )
-    following = [(f"Which letter comes right after {a}?", b) for a, b in pairwise(letters)]
-    first = [(f'What is the first letter of the word "{word}"?', word[0].upper()) for word in examples]
-    return _table("letter", "{}", following + first)
+    return _table("letter", "Which letter comes right after {}?", list(pairwise(letters)))
+
+
+def _first_letters() -> list[Fact]:
+    pairs = [(word, word[0].upper()) for word in words(_WORDS)]
+    return _table("first", 'What is the first letter of the word "{}"?', pairs)
 
 
 def _continents() -> list[Fact]:

@@ -9,8 +9,11 @@ from lowbit_ray.measure.accuracy.items import Constraint, InstructionTarget
 
 __all__ = ["draw_instruction"]
 
-_SYSTEM = "You follow instructions about the form of an answer exactly."
-_EXAMPLE = ("Reply with the word sun and nothing else.", "sun")
+_SYSTEM = "You follow instructions exactly."
+_ONE_WORD_EXAMPLES = (
+    *("Reply with the word sun and nothing else.", "sun"),
+    *("Reply with the word lamp and nothing else.", "lamp"),
+)
 _WORDS = words(
     "river garden window summer bridge candle forest market mirror pencil rabbit silver thunder village "
     "winter yellow anchor basket camera dragon engine feather guitar harbor island jacket kettle ladder "
@@ -43,9 +46,12 @@ _KEYS = ("name", "age", "city", "colour", "price", "title", "year", "size", "wei
 
 def draw_instruction(rng: Random, level: int, context_tokens: int) -> Draft:
     """A request with one constraint (easy), one or two (middling), two or three (hard)."""
-    request, constraints = rng.choice((_EASY, _MIDDLING, _HARD)[level])(rng)
+    draw = rng.choice((_EASY, _MIDDLING, _HARD)[level])
+    request, constraints = draw(rng)
+    # without them small models refuse to repeat a word; with them they copy the word into longer answers
+    examples = _ONE_WORD_EXAMPLES if draw is _one_word else ()
     target = InstructionTarget(constraints=tuple(constraints))
-    return Draft(messages=conversation(_SYSTEM, *_EXAMPLE, request), target=target)
+    return Draft(messages=conversation(_SYSTEM, *examples, request), target=target)
 
 
 def _one_word(rng: Random) -> tuple[str, list[Constraint]]:

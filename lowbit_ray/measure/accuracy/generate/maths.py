@@ -10,9 +10,21 @@ from lowbit_ray.measure.accuracy.items import MathsTarget
 
 __all__ = ["draw_maths"]
 
-_SHORT = "You are good at arithmetic. Answer with the number only."
-_LONG = "You are good at arithmetic. Work it out, then end with: The answer is N."
-_EXAMPLES = ("What is 2 + 3?", "5", "Tom has 6 pens and loses 2. How many pens does Tom have?", "4")
+_SYSTEM = "You are good at arithmetic."
+# an answer in the form of an equation is short, and small models get more of them right than bare numbers
+_EXAMPLES = (
+    (
+        *("What is 2 + 3?", "2 + 3 = 5"),
+        *("Tom has 6 pens and loses 2. How many pens does Tom have?", "6 - 2 = 4"),
+        *("Sue has 7 cups and gets 2 more. How many cups does Sue have?", "7 + 2 = 9"),
+    ),
+    (
+        *("What is 21 + 13?", "21 + 13 = 34"),
+        *("Tom has 20 pens, finds 5 more and then gives 7 away. How many pens are left?", "20 + 5 - 7 = 18"),
+    ),
+    (),
+)
+_WORKED = " Work it out, then end with: The answer is N."
 _NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Lena", "Max")
 _THINGS = ("apples", "books", "coins", "eggs", "shells", "stamps", "marbles", "pencils", "cards", "stones")
 
@@ -31,10 +43,9 @@ def draw_maths(rng: Random, level: int, context_tokens: int) -> Draft:
         (_expression, _purchase, _remainder),
     )
     problem = rng.choice(kinds[level])(rng)
-    system = _SHORT if level < 2 else _LONG
-    examples = _EXAMPLES if level < 2 else ()
+    question = problem.question + (_WORKED if level == 2 else "")
     return Draft(
-        messages=conversation(system, *examples, problem.question),
+        messages=conversation(_SYSTEM, *_EXAMPLES[level], question),
         target=MathsTarget(answer=str(problem.answer)),
     )
 

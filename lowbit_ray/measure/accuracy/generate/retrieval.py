@@ -13,7 +13,7 @@ from lowbit_ray.measure.accuracy.items import ContainmentTarget
 
 __all__ = ["approximate_tokens", "draw_retrieval"]
 
-_SYSTEM = "Read the text and answer the question about it with the code only."
+_SYSTEM = "Answer the question about the text with the code only."
 _COLOURS = words(
     "red blue green white black yellow silver golden brown purple orange grey pink dark bright pale"
 )
