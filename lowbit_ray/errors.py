@@ -3,7 +3,8 @@
     LowbitError
     ├── SubmissionError        the participant's: final, never retried
     │   ├── CheckpointError    the bytes cannot be read as a checkpoint
-    │   └── ContractError      the contract is broken: the submission scores 0
+    │   ├── ContractError      the contract is broken: the submission scores 0
+    │   └── EngineRulesError   the engine rules are broken: the submission scores 0
     ├── EngineError            the participant's server: final
     │   ├── EngineStartError   it did not come up, or died
     │   └── EngineAnswerError  it answered wrongly, too little, too late or not at all
@@ -28,6 +29,7 @@ __all__ = [
     "ContractError",
     "EngineAnswerError",
     "EngineError",
+    "EngineRulesError",
     "EngineStartError",
     "FetchError",
     "InfraError",
@@ -97,6 +99,10 @@ class CheckpointError(SubmissionError):
 
 class ContractError(SubmissionError):
     """The checkpoint contract is broken: the submission scores 0."""
+
+
+class EngineRulesError(SubmissionError):
+    """The engine rules are broken (memory, offload, audit): the submission scores 0."""
 
 
 class EngineError(LowbitError):

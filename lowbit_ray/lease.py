@@ -11,10 +11,10 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from lowbit_ray.errors import LedgerError, LowbitError
+from lowbit_ray.errors import InfraError, LedgerError, LowbitError
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
 
@@ -37,6 +37,8 @@ class Lease(_Frozen):
     """Seconds that a pod was held under this lease."""
     gpus: int = 0
     """GPUs of that pod."""
+    ours: bool = False
+    """Whether the attempt ended by a fault of our own: what it used is not charged."""
 
     def live(self, at: datetime) -> bool:
         """Whether the holder has to be believed at work at the time `at`."""
@@ -59,7 +61,7 @@ def read_lease(ledger: Ledger, submission: str) -> Lease | None:
 
 
 class Tenure:
-    """A lease in hand. `pod_seconds` is kept up to date by the evaluation and stored with each renewal."""
+    """A lease in hand; what the evaluation has used so far is stored with each renewal."""
 
     def __init__(self, ledger: Ledger, submission: str, lease: Lease) -> None:
         self._ledger = ledger
@@ -68,11 +70,17 @@ class Tenure:
         self.lease = lease
         self.lost = threading.Event()
         """Set when somebody else took the lease over: stop, and write nothing more."""
+        self.ours = False
+        """Set before the end where the attempt fails by a fault of our own."""
+        self.meter: Callable[[], tuple[float, int]] | None = None
+        """Seconds that a pod has been held under this lease, and its GPUs."""
 
-    def charge(self, pod_seconds: float, gpus: int) -> None:
-        """States how long a pod of `gpus` GPUs has been held so far."""
-        with self._lock:
-            self.lease = self.lease.model_copy(update={"pod_seconds": pod_seconds, "gpus": gpus})
+    def used(self) -> Lease:
+        """The lease with what has been used by now."""
+        if self.meter is not None:
+            seconds, gpus = self.meter()
+            self.lease = self.lease.model_copy(update={"pod_seconds": seconds, "gpus": gpus})
+        return self.lease.model_copy(update={"ours": self.ours})
 
     def renew(self, *, released: bool = False) -> None:
         """Writes the lease again, unless somebody else holds it by now."""
@@ -81,7 +89,9 @@ class Tenure:
             if entry is None or Lease.model_validate_json(entry.data).holder != self.lease.holder:
                 self.lost.set()
                 return
-            self.lease = self.lease.model_copy(update={"renewed_at": datetime.now(UTC), "released": released})
+            self.lease = self.used().model_copy(
+                update={"renewed_at": datetime.now(UTC), "released": released}
+            )
             if not self._ledger.swap(
                 key(self._submission), self.lease.model_dump_json().encode(), entry.version
             ):
@@ -93,7 +103,7 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
     """Takes the lease, renews it from a thread, and releases it at the end.
 
     Raises LeaseHeld where another holder is alive. The lease of a dead one is taken over; what it had used is
-    stored as its attempt first.
+    stored as its attempt first, free of charge.
     """
     tenure = Tenure(ledger, submission, _take(ledger, submission))
     done = threading.Event()
@@ -109,11 +119,14 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
     thread.start()
     try:
         yield tenure
+    except (InfraError, KeyboardInterrupt, SystemExit):
+        tenure.ours = True
+        raise
     finally:
         done.set()
         thread.join()
         if not tenure.lost.is_set():
-            record_attempt(ledger, submission, tenure.lease)
+            record_attempt(ledger, submission, tenure.used())
             tenure.renew(released=True)
 
 
@@ -142,7 +155,8 @@ def _take(ledger: Ledger, submission: str) -> Lease:
         last = Lease.model_validate_json(entry.data)
         if last.live(at) and not _same_host_and_dead(last):
             raise LeaseHeld("the submission is being evaluated", where=submission, found=last.holder)
-        record_attempt(ledger, submission, last)
+        # a holder that died without releasing did so by no fault of the participant's
+        record_attempt(ledger, submission, last if last.released else last.model_copy(update={"ours": True}))
         lease = Lease(holder=holder, attempt=last.attempt + 1, renewed_at=at)
         taken = ledger.swap(key(submission), lease.model_dump_json().encode(), entry.version)
     if not taken:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 from lowbit_ray.errors import ConfigError
@@ -20,6 +22,7 @@ __all__ = ["Check", "measured_of", "recheck"]
 
 EXACT_DECIMALS = 6
 Status = Literal["agrees", "differs", "unknown"]
+Pick = Callable[[Scored], float | bool | None]
 
 
 class Check(_Frozen):
@@ -42,7 +45,8 @@ def recheck(record: dict[str, Any], rules: Rules, *, speed_floor: float) -> list
     scored = _score(measured, rules)
     wobbles = [_score(moved, rules) for moved in _moved(measured)]
     checks = [
-        _check(field, _get(record, field, optional=True), pick, scored, wobbles) for field, pick in _fields(scored)
+        _check(field, _get(record, field, optional=True), pick, scored, wobbles)
+        for field, pick in _fields(scored)
     ]
     checks += [_mirror(record, field, source) for field, source in _MIRRORS]
     checks += [check for side in ("peak_memory", "anchor_peak_memory") for check in _peaks(result, side)]
@@ -83,19 +87,20 @@ _MIRRORS = (
 """Fields that repeat another one."""
 
 
-def _fields(scored: Scored) -> list[tuple[str, Callable[[Scored], float | bool | None]]]:
+def _fields(scored: Scored) -> list[tuple[str, Pick]]:
     plain = ("speed", "memory", "memory_saved", "efficiency_gain", "drift", "score", "score_se", "qualified")
-    fields: list[tuple[str, Callable[[Scored], float | bool | None]]] = [
-        (f"result.{name}", lambda s, name=name: getattr(s, name)) for name in plain
-    ]
-    fields += [(f"result.speeds.{name}", lambda s, name=name: s.speeds[name]) for name in scored.speeds]
-    fields += [(f"result.memories.{name}", lambda s, name=name: s.memories[name]) for name in scored.memories]
+    fields: list[tuple[str, Pick]] = [(f"result.{name}", attrgetter(name)) for name in plain]
+    fields += [(f"result.speeds.{name}", partial(_entry, "speeds", name)) for name in scored.speeds]
+    fields += [(f"result.memories.{name}", partial(_entry, "memories", name)) for name in scored.memories]
     return fields
 
 
-def _check(
-    field: str, recorded: Any, pick: Callable[[Scored], float | bool | None], scored: Scored, wobbles: list[Scored]
-) -> Check:
+def _entry(table: str, name: str, scored: Scored) -> float:
+    value: float = getattr(scored, table)[name]
+    return value
+
+
+def _check(field: str, recorded: Any, pick: Pick, scored: Scored, wobbles: list[Scored]) -> Check:
     value = pick(scored)
     if value is None or recorded is None:
         status: Status = "agrees" if value is None and recorded is None else "unknown"
@@ -115,7 +120,9 @@ def _check(
 
 
 def _mirror(record: dict[str, Any], field: str, source: str) -> Check:
-    first = "serve" if "serve" in record["result"]["efficiency"] else next(iter(record["result"]["efficiency"]))
+    first = (
+        "serve" if "serve" in record["result"]["efficiency"] else next(iter(record["result"]["efficiency"]))
+    )
     recorded, other = (_get(record, path.format(first=first), optional=True) for path in (field, source))
     status: Status = "unknown" if recorded is None or other is None else "agrees"
     if status == "agrees" and abs(recorded - other) > 1e-12:
@@ -149,21 +156,26 @@ def _score(measured: Measured, rules: Rules) -> Scored:
     try:
         return score(measured, rules)
     except ValueError as error:
-        raise ConfigError("the record's measured numbers cannot be scored", where="result", found=error) from None
+        raise ConfigError(
+            "the record's measured numbers cannot be scored", where="result", found=error
+        ) from None
 
 
 def _moved(measured: Measured) -> list[Measured]:
     """`measured` with one rounded input at a time moved by half a unit in its last place."""
-    moved = []
+    moved: list[Measured] = []
+    changes: dict[str, Any]
     for field in ("length_shift", "mean_drop", "mean_drop_se", "kl", "kl_se"):
         value = getattr(measured, field)
         if value is not None and _half_unit(value):
-            moved.append(replace(measured, **{field: value + _half_unit(value)}))
+            changes = {field: value + _half_unit(value)}
+            moved.append(replace(measured, **changes))
     for field in ("efficiency", "anchor_efficiency", "peaks_gib", "anchor_peaks_gib"):
         values: dict[str, float] = getattr(measured, field)
         for name, value in values.items():
             if _half_unit(value):
-                moved.append(replace(measured, **{field: {**values, name: value + _half_unit(value)}}))
+                changes = {field: {**values, name: value + _half_unit(value)}}
+                moved.append(replace(measured, **changes))
     return moved
 
 
@@ -189,6 +201,8 @@ def _get(record: dict[str, Any], path: str, *, optional: bool = False) -> Any:
         if not isinstance(value, dict) or part not in value:
             if optional:
                 return None
-            raise ConfigError("a measured field is missing from the record", where=path, remedy="Is it a whole record?")
+            raise ConfigError(
+                "a measured field is missing from the record", where=path, remedy="Is it a whole record?"
+            )
         value = value[part]
     return value

@@ -15,6 +15,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lowbit_ray.rules import DEFAULT_RULES
+from lowbit_ray.tasks import TASKS
 
 __all__ = ["Settings", "settings"]
 
@@ -32,6 +33,8 @@ class Settings(BaseSettings):
     cache: Path = DATA / "cache"
     """Sealed checkpoints, compile caches, logs; may be deleted whenever nothing runs."""
     rules: Path = DEFAULT_RULES
+    tasks: Path = TASKS
+    """Folder of the task files."""
     secret: str | None = Field(default=None, repr=False)
     """Hex seed of all hidden prompts; by default one is made beside the cache and kept."""
     vllm_command: str = VLLM

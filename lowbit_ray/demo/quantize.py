@@ -59,7 +59,7 @@ def quantize(source: Path, target: Path, scheme: Scheme) -> Path:
 
 def _tensors(weights: Path, scheme: Scheme) -> Arrays:
     tensors: Arrays = {}
-    with safe_open(weights, framework="numpy") as file:  # type: ignore[no-untyped-call]
+    with safe_open(weights, framework="numpy") as file:
         for name in file.keys():  # noqa: SIM118  # not a dict
             value = file.get_tensor(name)
             if value.dtype.name != "bfloat16":

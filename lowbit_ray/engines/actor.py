@@ -1,0 +1,164 @@
+"""The actor on a pod: it hosts one engine at a time, and asks it what the driver sends.
+
+A question is any picklable coroutine function of an endpoint; it runs here, beside the engine, so that no
+network lies between a load client and the server it times. Ray gives the actor its GPUs; they are passed to the
+engine by their indices, and nothing in this process touches CUDA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+
+from lowbit_ray.engines.accounts import Startup, keeps_accounts, read_startup
+from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak, wait_until_clean
+from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.host import Host, describe_host
+from lowbit_ray.engines.process import EngineProcess
+from lowbit_ray.engines.spec import EngineSpec
+from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
+
+__all__ = ["EngineActor", "PodFacts", "Progress", "Question", "Started"]
+
+Progress = Callable[[int, int], None]
+
+
+class Question(Protocol):
+    """What can be asked of an engine: picklable, as it travels from the driver to the pod."""
+
+    async def __call__(self, endpoint: Endpoint, progress: Progress) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An engine that answers."""
+
+    start_s: float
+    """From the start of the process to its first answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What a pod is made of."""
+
+    name: str
+    """A name for this very silicon: both sides of a ratio must have been measured on it."""
+    kind: str
+    """What silicon of the same kind is called: results of the anchor are reused within it."""
+    gpus: tuple[str, ...]
+    """Indices of the pod's GPUs on its host, as Ray assigned them."""
+    total_gib: float
+    """Memory of all devices together."""
+    host: Host
+
+
+@ray.remote(max_concurrency=4)
+class EngineActor:
+    """One per pod. Methods run in threads, so that `progress` answers while `ask` is at work."""
+
+    def __init__(self) -> None:
+        self._gpus = tuple(str(index) for index in ray.get_gpu_ids())
+        self._devices: tuple[Device, ...] = tuple(CudaDevice(gpu) for gpu in self._gpus) or (CpuDevice(),)
+        self._engine: EngineProcess | None = None
+        self._held = contextlib.ExitStack()
+        self._peak: DevicePeak | None = None
+        self._progress: dict[str, Any] = {}
+
+    def facts(self) -> PodFacts:
+        """What the pod is made of."""
+        host = describe_host(self._devices)
+        silicon = [host.host, *(device.identity().uuid for device in self._devices)]
+        return PodFacts(
+            name=hashlib.sha256("\0".join(silicon).encode()).hexdigest()[:16],
+            kind=f"{len(self._devices)} × {self._devices[0].identity().name}",
+            gpus=self._gpus,
+            total_gib=sum(device.total_gib for device in self._devices),
+            host=host,
+        )
+
+    def start(self, spec: EngineSpec, log_path: Path, cap: Cap | None) -> Started:
+        """Starts an engine and waits for its first answer; errors as `EngineProcess.start`.
+
+        The devices must be clean before. Under a cap on GPUs a filler on each leaves the engine its share.
+        """
+        if self._engine is not None:
+            raise PodError("an engine runs on the pod already", where="EngineActor")
+        self._tell("waiting for a clean device", 0, 0)
+        for device in self._devices:
+            wait_until_clean(device)
+        with contextlib.ExitStack() as stack:
+            if cap is not None:
+                for gpu in self._gpus:
+                    stack.enter_context(Filler(gpu, cap.cap_gib / len(self._gpus)))
+            elif self._gpus:
+                self._peak = stack.enter_context(DevicePeak(self._devices))
+            self._tell("starting the engine", 0, 0)
+            engine = stack.enter_context(EngineProcess(spec, log_path))
+            self._engine = engine
+            self._held = stack.pop_all()
+        return Started(start_s=engine.start_s)
+
+    def ask(self, question: Question, what: str) -> Any:
+        """Asks the running engine; if it died meanwhile, the error says why it died."""
+        engine = self._running()
+        self._tell(what, 0, 0)
+        endpoint = Endpoint(engine.address, engine.spec.served_name)
+        try:
+            return asyncio.run(question(endpoint, lambda done, total: self._tell(what, done, total)))
+        except EngineError as error:
+            time.sleep(0.5)  # a dying engine closes its connections a moment before it is gone
+            if not engine.alive():
+                raise engine.death() from error
+            raise
+
+    def startup(self, stored_gib: float | None, aliases: dict[str, str]) -> tuple[Startup | None, str]:
+        """The engine's own accounts, None where it keeps none, and what it has printed so far."""
+        engine = self._running()
+        log = engine.log()
+        if not keeps_accounts(log):
+            return None, log
+
+        async def metrics() -> str:
+            endpoint = Endpoint(engine.address, engine.spec.served_name)
+            async with connect(endpoint, timeout_s=60) as session:
+                return await get_text(session, endpoint, "/metrics") or ""
+
+        return read_startup(log, asyncio.run(metrics()), stored_gib=stored_gib, aliases=aliases), log
+
+    def device_peak_gib(self) -> float:
+        """Largest use of memory so far: the GPUs' own count, or the engine's resident memory on a CPU."""
+        if self._peak is None:
+            return self._running().resident.peak_gib
+        if self._peak.error is not None:
+            raise self._peak.error
+        return self._peak.peak_gib
+
+    def stop(self) -> None:
+        """Ends the engine, if one runs, and waits until its memory is free."""
+        self._engine, self._peak = None, None
+        self._held.close()
+        for device in self._devices:
+            wait_until_clean(device)
+
+    def progress(self) -> dict[str, Any]:
+        """What it is doing, and how far it is: `what`, `done`, `total`, `since`."""
+        return dict(self._progress)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        since = self._progress.get("since") if self._progress.get("what") == what else time.time()
+        self._progress = {"what": what, "done": done, "total": total, "since": since}
+
+    def _running(self) -> EngineProcess:
+        if self._engine is None:
+            raise PodError("no engine runs on the pod", where="EngineActor")
+        return self._engine

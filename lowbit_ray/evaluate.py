@@ -1,0 +1,95 @@
+"""The driver: one submission through its stages, resumable at any moment.
+
+    build → contract → (pod: efficiency, quality) → score
+
+Run by `python -m jobs.evaluate ID` as a Ray job, and by `lowbit evaluate`. Ray must have been initialized. What
+a stage finished stands in the ledger; whoever comes next goes on from there.
+"""
+
+from __future__ import annotations
+
+from lowbit_ray.checkpoint.contract import Contract
+from lowbit_ray.errors import ConfigError, EngineError, LedgerError, SubmissionError
+from lowbit_ray.lease import Tenure, hold
+from lowbit_ray.ledger import Ledger
+from lowbit_ray.records import Record
+from lowbit_ray.rules import load_rules
+from lowbit_ray.settings import Settings
+from lowbit_ray.stages.build import build
+from lowbit_ray.stages.context import Evaluation, Watch
+from lowbit_ray.stages.contract import contract
+from lowbit_ray.stages.hidden import prepare
+from lowbit_ray.stages.on_pod import measure_on_pod
+from lowbit_ray.stages.quality import score_quality
+from lowbit_ray.stages.verdict import failed_record, scored_record
+from lowbit_ray.submission import Submission
+from lowbit_ray.tasks import load_task
+
+__all__ = ["evaluate", "read_record", "read_submission"]
+
+
+def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: Watch) -> Record:
+    """Evaluates a submission and stores its record; a finished one is only read.
+
+    A fault of the participant's (SubmissionError, EngineError) becomes a record that says so. Raises LeaseHeld
+    where somebody else is at it, Cancelled, and InfraError for faults of our own: try again, nothing is lost.
+    """
+    record = read_record(ledger, submission_id)
+    if record is not None:
+        return record
+    submission = read_submission(ledger, submission_id)
+    with hold(ledger, submission_id) as tenure:
+        record = _evaluate(_open(submission, ledger, settings, watch, tenure))
+        ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
+    return record
+
+
+def _evaluate(evaluation: Evaluation) -> Record:
+    try:
+        built = build(evaluation)
+        verdict = contract(evaluation, built)
+        hidden = prepare(evaluation, built)
+        on_pod = measure_on_pod(evaluation, built, hidden)
+        quality = score_quality(evaluation, hidden, on_pod.anchor, on_pod.asked)
+        return scored_record(evaluation, verdict, on_pod, quality)
+    except SubmissionError as error:
+        return failed_record(evaluation, "rejected", str(error), evaluation.finished("contract", Contract))
+    except EngineError as error:
+        return failed_record(evaluation, "failed", str(error), evaluation.finished("contract", Contract))
+
+
+def _open(
+    submission: Submission, ledger: Ledger, settings: Settings, watch: Watch, tenure: Tenure
+) -> Evaluation:
+    return Evaluation(
+        submission=submission,
+        task=load_task(submission.task_id, settings.tasks),
+        rules=load_rules(settings.rules),
+        ledger=ledger,
+        settings=settings,
+        tenure=tenure,
+        watch=watch,
+    )
+
+
+def read_submission(ledger: Ledger, submission_id: str) -> Submission:
+    """The submission as it was handed in; ConfigError where there is none of this id."""
+    entry = ledger.read(f"submissions/{submission_id}/submission.json")
+    if entry is None:
+        raise ConfigError(
+            "no such submission", where="ledger", found=submission_id, expected="a submission's id"
+        )
+    return Submission.model_validate_json(entry.data)
+
+
+def read_record(ledger: Ledger, submission_id: str) -> Record | None:
+    """The record of a finished submission, None while there is none."""
+    entry = ledger.read(f"submissions/{submission_id}/record.json")
+    if entry is None:
+        return None
+    try:
+        return Record.model_validate_json(entry.data)
+    except ValueError as error:
+        raise LedgerError(
+            "a stored record is not of this version", where=submission_id, found=str(error)[:200]
+        ) from None

@@ -1,0 +1,208 @@
+"""The public record of a submission: what was measured, where, with which releases, and what follows from it.
+
+Its keys are those of the arena's records, none renamed; ours come beside them. Derived numbers are printed to
+four digits like the arena's, measured ones in full, so that `recheck` can compute the former from the latter.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lowbit_ray.checkpoint.executed import ExecutedPrecision
+from lowbit_ray.checkpoint.precision import Precision
+from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.engines.host import Host
+from lowbit_ray.measure.audit import Audit
+from lowbit_ray.measure.budget import BudgetRun
+from lowbit_ray.measure.kl import KLResult
+from lowbit_ray.measure.memory import PeakMemory
+from lowbit_ray.measure.perplexity import PerplexityResult
+from lowbit_ray.measure.workload import WorkloadRun
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.score import Gate
+
+__all__ = [
+    "EnginePart",
+    "KLPart",
+    "MissingAudit",
+    "NoiseFloor",
+    "Record",
+    "Result",
+    "Solution",
+    "StageStatus",
+    "StageTime",
+]
+
+SCHEMA = 1
+
+
+class MissingAudit(_Frozen):
+    """A scenario of the arena's records that is no workload of the rules any more."""
+
+    status: Literal["missing"] = "missing"
+
+
+class KLPart(KLResult):
+    """The KL probe, with the perplexities beside it."""
+
+    ppl: dict[str, PerplexityResult]
+
+
+class NoiseFloor(_Frozen):
+    """The anchor against itself, asked twice."""
+
+    kl: float
+    """Nats per token: what the estimator reads where the truth is 0."""
+    kl_se: float
+
+
+class Baseline(_Frozen):
+    """The anchor's start, beside the candidate's."""
+
+    startup: Startup | None
+    start_seconds: float
+    """From the start of the process to its first answer."""
+
+
+class EnginePart(_Frozen):
+    """The candidate's server."""
+
+    audit: dict[str, Audit | MissingAudit]
+    budget: dict[str, BudgetRun]
+    """By `workload@factor`."""
+    hard_cap: bool
+    """Whether its quality was measured under the cap of its largest checked peak."""
+    startup: Startup | None
+    """None for an engine that keeps no accounts of vLLM's kind."""
+    start_seconds: float
+    stored_gib: float
+    """Bytes of the checkpoint's tensors."""
+
+
+class QualityPart(_Frozen):
+    tier: Literal["A", "B"] | None
+    valid_domains: int
+
+
+class Result(_Frozen):
+    """The verdict, and everything that it was computed from."""
+
+    admitted: bool
+    """Whether contract and engine rules are kept."""
+    anchor_efficiency: dict[str, float]
+    anchor_peak_memory: dict[str, PeakMemory]
+    bf16_peak_gib: float
+    drift: float
+    efficiency: dict[str, float]
+    efficiency_gain: float
+    engine: EnginePart
+    gpu_hours: float
+    kl: KLPart
+    length_shift: float
+    mean_drop: float
+    memories: dict[str, float]
+    memory: float
+    memory_saved: float
+    metric: Literal["lowbit_score"] = "lowbit_score"
+    peak_gib: float
+    peak_memory: dict[str, PeakMemory]
+    precision: Precision
+    """Read from bytes and config."""
+    qualified: bool
+    quality: QualityPart
+    reason: str | None
+    score: float
+    score_se: float | None
+    speed: float
+    speed_serve: float
+    speeds: dict[str, float]
+    task_id: str
+    timed_audit: dict[str, Audit | MissingAudit]
+
+    anchor: Baseline
+    anchor_runs: dict[str, tuple[WorkloadRun, ...]]
+    """Each timed run of the anchor, by workload."""
+    accuracy_items: int
+    drift_se: float | None
+    executed: ExecutedPrecision | None
+    """What the engine said that it computes with; None where it did not say."""
+    gates: tuple[Gate, ...]
+    mean_drop_se: float | None
+    noise_floor: NoiseFloor
+    runs: dict[str, tuple[WorkloadRun, ...]]
+    """Each timed run of the candidate."""
+    speed_floor: float
+    speeds_se: dict[str, float | None]
+    """Measured standard error of each speed gain, from repeats; None with a single repeat."""
+
+
+class Solution(_Frozen):
+    """What was handed in, in the arena's words."""
+
+    checkpoint: str
+    declared_precision: bool
+    """Whether the participant declared a precision."""
+    detected_precision: str | None
+    method: str
+    precision: str | None
+    """The declared precision where there is one, else the detected."""
+
+
+class StageStatus(_Frozen):
+    name: Literal["build", "contract", "quality", "efficiency", "score"]
+    status: Literal["waiting", "done", "failed"]
+
+
+class StageTime(_Frozen):
+    """How long one step took, for the time line."""
+
+    name: str
+    started_at: datetime
+    seconds: float
+    pod_seconds: float
+    """Seconds of it during which the pod was held."""
+
+
+class Record(_Frozen):
+    """One submission, finished."""
+
+    agent: str | None
+    created_at: datetime
+    error: str | None
+    """Why there is no score; None where there is one."""
+    id: str
+    participant: str
+    partition: Literal["participant", "reference"]
+    result: Result | None
+    runner: Literal["ray"] = "ray"
+    solution: Solution
+    split: Literal["dev", "test"]
+    stages: tuple[StageStatus, ...]
+    status: Literal["done", "rejected", "failed"]
+    task_id: str
+    track: Literal["checkpoint", "engine"]
+    updated_at: datetime
+
+    charged_hours: float = 0.0
+    """GPU-hours that count on the board: all attempts, 0 where the fault was ours."""
+    findings: tuple[str, ...] = ()
+    """What the contract found, in words."""
+    host: Host | None = None
+    """Where it was measured."""
+    releases: dict[str, str] = Field(default_factory=dict)
+    rules_version: str
+    schema_version: int = SCHEMA
+    time_line: tuple[StageTime, ...] = ()
+
+    def to_json(self) -> str:
+        """Indented JSON with sorted keys, as it is published."""
+        return _sorted_json(self.model_dump(mode="json"))
+
+
+def _sorted_json(value: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)

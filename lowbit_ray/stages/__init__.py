@@ -1,0 +1,1 @@
+"""The stages of one evaluation, in order: build → contract → efficiency → quality → score."""

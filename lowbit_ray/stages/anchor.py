@@ -1,0 +1,79 @@
+"""The anchor's turn on the pod: timed on the same workloads, then it audits, then it gives its reusable part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from lowbit_ray.measure.audit import Audit, AuditLimits, passes
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.efficiency import TimedSide, time_side
+from lowbit_ray.stages.hidden import Hidden
+from lowbit_ray.stages.questions import AuditOutputs
+from lowbit_ray.stages.serving import Server
+
+__all__ = ["AnchorSide", "audit_reason", "time_and_audit"]
+
+AUDIT_CONCURRENCY = 8
+"""Long texts are scored whole: few in flight keep the memory that their log-probabilities take small."""
+
+
+class AnchorSide(_Frozen):
+    """The anchor's timed runs, and its audit of the candidate's."""
+
+    timed: TimedSide
+    audits: dict[str, Audit]
+
+
+def time_and_audit(
+    evaluation: Evaluation, server: Server, hidden: Hidden, candidate: TimedSide
+) -> AnchorSide:
+    """Times the running anchor, then has it score what both said."""
+    timed = time_side(evaluation, server, hidden)
+    eos_ids = end_tokens(hidden.source)
+    task, rules = evaluation.task, evaluation.rules.engine.timed_output_audit
+    audits: dict[str, Audit] = {}
+    for name in timed.runs:
+        question = AuditOutputs(
+            candidate=candidate.outputs[name],
+            anchor=timed.outputs[name],
+            tokenizer=hidden.tokenizer,
+            eos_ids=eos_ids,
+            samples=task.audit.samples or rules.samples_per_scenario,
+            seed=evaluation.seed("audit", name),
+            run=f"{name}-r0.json",
+            concurrency=min(AUDIT_CONCURRENCY, task.kl.max_concurrency),
+            timeout_s=task.engine.request_timeout_s,
+        )
+        audits[name] = server.ask(question, f"auditing the timed outputs of {name}")
+    return AnchorSide(timed=timed, audits=audits)
+
+
+def audit_reason(evaluation: Evaluation, audits: dict[str, Audit]) -> str | None:
+    """Why the engine rules are broken by what was said while it was timed, None if they are not."""
+    rules = evaluation.rules.engine.timed_output_audit
+    limits = AuditLimits(
+        median_gap=evaluation.task.audit.median_gap_limit,
+        min_length_ratio=rules.min_length_ratio,
+        max_empty_share=rules.max_empty_share,
+    )
+    for name, audit in audits.items():
+        reason = passes(audit, limits)
+        if reason is not None:
+            return f"audit of {name}: {reason}"
+    return None
+
+
+def end_tokens(source: Path) -> Collection[int]:
+    """End-of-sequence ids of the source: of generation_config.json and config.json together."""
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        path = source / name
+        if not path.is_file():
+            continue
+        config = json.loads(path.read_text())
+        ids = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    return frozenset(found)

@@ -1,0 +1,85 @@
+"""Efficiency: candidate and anchor timed on the same workloads, one after the other on one pod.
+
+The candidate goes first, before anything of the anchor's has run, and both get the same prompts: each prompt is
+its own control, and the audit compares what the two said to it. Prompts are drawn afresh for each submission,
+workload and repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.measure.load import Prompt
+from lowbit_ray.measure.memory import PeakMemory, peak_memory
+from lowbit_ray.measure.workload import Output, Timed, WarmUp, WorkloadRun
+from lowbit_ray.rules import Workload, _Frozen
+from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.hidden import Hidden
+from lowbit_ray.stages.questions import TimeWorkload
+from lowbit_ray.stages.serving import Server
+
+__all__ = ["TimedSide", "offload_reason", "time_side", "time_workload"]
+
+
+class TimedSide(_Frozen):
+    """One side's timed runs, all on one server; its outputs are hidden."""
+
+    start_seconds: float
+    startup: Startup | None
+    runs: dict[str, tuple[WorkloadRun, ...]]
+    """Each repeat, by workload."""
+    outputs: dict[str, tuple[Output, ...]]
+    """What the first repeat said."""
+    peaks: dict[str, PeakMemory]
+    """The largest of the repeats."""
+    start_log: str
+    """What the engine said while it started."""
+
+
+def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSide:
+    """Times all workloads on a running server and reads its accounts."""
+    startup, start_log = server.startup()
+    runs: dict[str, tuple[WorkloadRun, ...]] = {}
+    outputs: dict[str, tuple[Output, ...]] = {}
+    peaks: dict[str, PeakMemory] = {}
+    for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
+        timed = [
+            time_workload(evaluation, server, name, workload, hidden.timed(name, workload, repeat))
+            for repeat in range(evaluation.rules.rules.repeats)
+        ]
+        device_peak_gib = server.device_peak_gib()
+        runs[name] = tuple(each.run for each in timed)
+        outputs[name] = timed[0].outputs
+        peaks[name] = max(
+            (peak_memory(startup, each.run, workload, device_peak_gib=device_peak_gib) for each in timed),
+            key=lambda peak: peak.peak_gib,
+        )
+    return TimedSide(
+        start_seconds=server.start_s or 0.0,
+        startup=startup,
+        runs=runs,
+        outputs=outputs,
+        peaks=peaks,
+        start_log=start_log,
+    )
+
+
+def time_workload(
+    evaluation: Evaluation,
+    server: Server,
+    name: str,
+    workload: Workload,
+    prompts: tuple[Sequence[Prompt], WarmUp],
+) -> Timed:
+    """One timed run, warm-up included."""
+    question = TimeWorkload(name, workload, *prompts, timeout_s=evaluation.task.engine.request_timeout_s)
+    timed: Timed = server.ask(question, f"timing {name}")
+    return timed
+
+
+def offload_reason(side: TimedSide) -> str | None:
+    """Why the engine rules are broken by weights or KV blocks in host memory, None if they are not."""
+    if side.startup is None or not side.startup.offload:
+        return None
+    return f"weights or KV blocks are held in host memory: {'; '.join(side.startup.offload)}"

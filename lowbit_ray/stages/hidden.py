@@ -1,0 +1,76 @@
+"""The hidden material of one evaluation, prepared before a pod is held: prompts, probes, windows, items.
+
+Timed prompts are drawn from a seed of the submission's own, a new one for each workload and repeat; what is
+compared with the anchor's reusable results (KL probe, perplexity, accuracy) is drawn from a seed of the task's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lowbit_ray.measure.accuracy.items import Item
+from lowbit_ray.measure.accuracy.load_items import make_items
+from lowbit_ray.measure.load import Prompt
+from lowbit_ray.measure.prompts import Pool, Tokenizer, cut_prompts, cut_windows, token_pool
+from lowbit_ray.measure.workload import WarmUp
+from lowbit_ray.rules import Workload
+from lowbit_ray.stages.build import Built
+from lowbit_ray.stages.context import Evaluation
+
+__all__ = ["Hidden", "prepare"]
+
+WARM_UP_PASSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What engines are asked; never in a log, a record or an error."""
+
+    evaluation: Evaluation = field(repr=False)
+    source: Path
+    """The sealed source."""
+    tokenizer: Tokenizer = field(repr=False)
+    pool: Pool = field(repr=False)
+    """Token ids of the task's hidden text."""
+    probes: Sequence[Prompt] = field(repr=False)
+    """Prompts of the KL probe."""
+    windows: dict[str, Sequence[Prompt]] = field(repr=False)
+    """Perplexity windows by name."""
+    items: tuple[Item, ...] = field(repr=False)
+    """Accuracy items of all pooled evaluations."""
+
+    def timed(self, name: str, workload: Workload, repeat: int | str) -> tuple[Sequence[Prompt], WarmUp]:
+        """Prompts of one timed run and others to warm up with, the same for candidate and anchor."""
+        passes = min(WARM_UP_PASSES, workload.num_prompts // workload.max_concurrency + 1)
+        extra = min(workload.max_concurrency, workload.num_prompts)
+        seed = self.evaluation.seed("timed", name, f"r{repeat}")
+        prompts = cut_prompts(self.pool, workload.num_prompts + extra, workload.input_len, seed)
+        return prompts[:-extra], WarmUp(prompts[-extra:], max_passes=passes)
+
+
+def prepare(evaluation: Evaluation, built: Built) -> Hidden:
+    """Reads the hidden text, tokenizes it with the source's tokenizer, and draws everything that is asked."""
+    task, rules = evaluation.task, evaluation.rules
+    tokenizer = Tokenizer.of(built.source.path)
+    cache = evaluation.settings.cache / "tokens"
+    pool = token_pool(task.prompts, tokenizer, cache=cache)
+    evaluations = task.accuracy.evaluations or rules.gate.quality.evaluations_pooled
+    return Hidden(
+        evaluation=evaluation,
+        source=built.source.path,
+        tokenizer=tokenizer,
+        pool=pool,
+        probes=cut_prompts(pool, task.kl.sequences, task.kl.prompt_len, evaluation.task_seed("kl")),
+        windows={
+            name: cut_windows(
+                token_pool(plan.source, tokenizer, cache=cache),
+                plan.windows,
+                plan.window_len,
+                evaluation.task_seed("perplexity", name),
+            )
+            for name, plan in task.perplexity.items()
+        },
+        items=make_items(task.accuracy, evaluation.task_seed("accuracy"), evaluations=evaluations),
+    )

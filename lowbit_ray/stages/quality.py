@@ -1,0 +1,61 @@
+"""Quality: KL, perplexity and accuracy of the candidate, on the server under its largest checked cap.
+
+Answers are collected while the pod is held; they are scored afterwards, when it has been given back.
+"""
+
+from __future__ import annotations
+
+from lowbit_ray.measure.accuracy.answers import Answers, score_answers
+from lowbit_ray.measure.accuracy.compare import Comparison, compare
+from lowbit_ray.measure.kl import KLResult
+from lowbit_ray.measure.perplexity import PerplexityResult
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.hidden import Hidden
+from lowbit_ray.stages.questions import AskItems, MeasureKL, MeasurePerplexity
+from lowbit_ray.stages.reference import AnchorPart
+from lowbit_ray.stages.serving import Server
+
+__all__ = ["Asked", "Scored", "ask_candidate", "score_quality"]
+
+
+class Asked(_Frozen):
+    """What the candidate said; hidden, as it holds answers."""
+
+    kl: KLResult
+    perplexity: dict[str, PerplexityResult]
+    answers: Answers
+
+
+class Scored(_Frozen):
+    """The accuracy of both sides, item by item compared; its domains are hidden on the scored split."""
+
+    comparison: Comparison
+
+
+def ask_candidate(evaluation: Evaluation, server: Server, hidden: Hidden, anchor: AnchorPart) -> Asked:
+    """Asks the running candidate for everything; EngineAnswerError where it gives no log-probabilities."""
+    task = evaluation.task
+    concurrency, timeout_s = task.kl.max_concurrency, task.engine.request_timeout_s
+    kl = server.ask(MeasureKL(anchor.reference, concurrency, timeout_s), "KL probe of the candidate")
+    perplexity = {
+        name: server.ask(
+            MeasurePerplexity(losses, concurrency, timeout_s), f"perplexity of the candidate: {name}"
+        )
+        for name, losses in anchor.losses.items()
+    }
+    answers = server.ask(AskItems(hidden.items, task.accuracy, timeout_s), "accuracy items of the candidate")
+    return Asked(kl=kl, perplexity=perplexity, answers=answers)
+
+
+def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, asked: Asked) -> Scored:
+    """Scores both sides' answers and pairs them; no pod is needed."""
+    rules = evaluation.rules
+    comparison = compare(
+        score_answers(hidden.items, anchor.spoken.answers),
+        score_answers(hidden.items, asked.answers),
+        rules.gate.quality,
+        evaluations=evaluation.task.accuracy.evaluations or rules.gate.quality.evaluations_pooled,
+        voided=rules.voided_tasks,
+    )
+    return Scored(comparison=comparison)

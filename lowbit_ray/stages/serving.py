@@ -1,0 +1,137 @@
+"""Serving one side on the pod: what to start, and whose fault it is when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.engines.actor import Question, Started
+from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.pod import Pod
+from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
+from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.stages.build import Built
+from lowbit_ray.stages.context import Evaluation
+
+__all__ = ["Server", "Side", "serving"]
+
+Side = Literal["candidate", "anchor"]
+
+
+@dataclass(slots=True)
+class Server:
+    """One side on the pod. Its engine starts when it is first asked something, so that an evaluation whose steps
+    an earlier attempt has finished starts nothing."""
+
+    evaluation: Evaluation
+    built: Built
+    pod: Pod
+    side: Side
+    name: str
+    cap: Cap | None
+    start_s: float | None = None
+    """Seconds from the start of the process to its first answer; None before it was started."""
+
+    @property
+    def stored_gib(self) -> float:
+        """Bytes of the checkpoint's tensors."""
+        return (self.built.candidate if self.side == "candidate" else self.built.source).stored_gib
+
+    def ask(self, question: Question, what: str) -> Any:
+        """The answer to a question; its progress goes to whoever watches the evaluation."""
+        self._ensure_started()
+        return self.pod.call("ask", question, what, watch=self._watch)
+
+    def startup(self) -> tuple[Startup | None, str]:
+        """The engine's own accounts, None where it keeps none, and all that it has printed."""
+        self._ensure_started()
+        release = self.evaluation.rules.vllm
+        aliases = {release.package: release.release}
+        try:
+            told: tuple[Startup | None, str] = self.pod.call("startup", self.stored_gib, aliases)
+        except EngineError as error:
+            if self.side == "candidate" and self.built.engine is not None:
+                raise  # their server pretends to keep vLLM's accounts
+            raise _ours("the accounts of our vLLM cannot be read", error) from error
+        return told
+
+    def device_peak_gib(self) -> float:
+        """Largest use of memory so far, by the device's own count."""
+        self._ensure_started()
+        peak: float = self.pod.call("device_peak_gib")
+        return peak
+
+    def _ensure_started(self) -> None:
+        if self.start_s is not None:
+            return
+        self.evaluation.watch.progress(f"starting the {self.side}'s engine", 0, 0)
+        spec = _spec(self.evaluation, self.built, self.pod, self.side, self.cap)
+        log = self.evaluation.folder("logs") / f"{self.name}.log"
+        started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
+        self.start_s = started.start_s
+
+    def _watch(self, state: dict[str, Any]) -> None:
+        if state:
+            self.evaluation.watch.progress(state["what"], state["done"], state["total"])
+
+
+@contextlib.contextmanager
+def serving(
+    evaluation: Evaluation, built: Built, pod: Pod, side: Side, name: str, *, cap: Cap | None = None
+) -> Iterator[Server]:
+    """One side, capped or not, until the block ends; its log is `name`.log.
+
+    A fault of the anchor's server is ours, not the participant's: its EngineError becomes a PodError.
+    """
+    server = Server(evaluation, built, pod, side, name, cap)
+    try:
+        yield server
+    except EngineError as error:
+        if side == "candidate":
+            raise
+        raise _ours("the anchor's server failed", error) from error
+    finally:
+        if server.start_s is not None:
+            pod.call("stop")
+
+
+def _ours(what: str, error: EngineError) -> PodError:
+    return PodError(
+        f"{what}: {error.summary}",
+        where=error.where,
+        found=error.found,
+        expected=error.expected,
+        remedy="Look at the engine's log; the participant is not charged.",
+    )
+
+
+def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap | None) -> EngineSpec:
+    task, rules = evaluation.task, evaluation.rules
+    checkpoint: Path = (built.candidate if side == "candidate" else built.source).path
+    cache = evaluation.folder("cache", side)
+    if side == "candidate" and built.engine is not None:
+        return launch_spec(
+            built.engine.path,
+            checkpoint,
+            task=task,
+            rules=rules,
+            cap=cap,
+            device_total_gib=pod.facts.total_gib,
+            cache_dir=cache,
+            gpus=pod.facts.gpus,
+        )
+    return vllm_spec(
+        checkpoint,
+        task=task,
+        rules=rules,
+        vllm_command=evaluation.settings.vllm(),
+        cap=cap,
+        max_logprobs=task.kl.top_k,
+        cache_dir=cache,
+        tensor_parallel=task.pod.tensor_parallel,
+        gpus=pod.facts.gpus,
+    )

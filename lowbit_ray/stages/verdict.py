@@ -1,0 +1,274 @@
+"""Score: what was measured, as the public record. No pod is held, nothing is asked any more."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from lowbit_ray import __version__
+from lowbit_ray.checkpoint.contract import Contract
+from lowbit_ray.checkpoint.executed import ExecutedPrecision, executed_precision
+from lowbit_ray.errors import InfraError
+from lowbit_ray.lease import attempts
+from lowbit_ray.measure.audit import Audit
+from lowbit_ray.measure.workload import WorkloadRun, efficiency, speed_standard_error
+from lowbit_ray.records import (
+    Baseline,
+    EnginePart,
+    KLPart,
+    MissingAudit,
+    NoiseFloor,
+    QualityPart,
+    Record,
+    Result,
+    Solution,
+    StageStatus,
+    StageTime,
+)
+from lowbit_ray.score import Measured, score
+from lowbit_ray.stages.context import Evaluation, step_times
+from lowbit_ray.stages.on_pod import Efficiency
+from lowbit_ray.stages.on_pod import Measured as OnPod
+from lowbit_ray.stages.quality import Scored
+from lowbit_ray.submission import STAGES, now
+
+__all__ = ["failed_record", "scored_record"]
+
+OLD_SCENARIOS = ("memory_capped", "offline", "online_slo")
+"""Scenarios of the arena's earlier rules, which its records still name."""
+DIGITS = 4
+"""Derived numbers are printed so, as the arena's are."""
+
+
+def scored_record(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: Scored) -> Record:
+    """The record of a submission that was measured wholly."""
+    result = _result(evaluation, contract, on_pod, quality)
+    status = "done" if result.admitted else "rejected"
+    return _record(evaluation, status, contract=contract, efficiency=on_pod.efficiency, result=result)
+
+
+def failed_record(evaluation: Evaluation, status: str, error: str, contract: Contract | None) -> Record:
+    """The record of one that was not: `rejected` scores 0, `failed` has no score."""
+    done = evaluation.finished("efficiency", Efficiency)
+    return _record(evaluation, status, contract=contract, efficiency=done, error=error)
+
+
+def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: Scored) -> Result:
+    eff, asked, public = on_pod.efficiency, on_pod.asked, quality.comparison.public
+    rules, task = evaluation.rules, evaluation.task
+    candidate, anchor = eff.candidate, eff.anchor.timed
+    broken = _kl_reason(asked.kl.kl, rules.rules.kl_ceiling)
+    if contract.precision is None:
+        raise InfraError("the contract was kept without a precision", where=evaluation.submission.id)
+    measured = Measured(
+        efficiency=_efficiencies(evaluation, candidate.runs),
+        anchor_efficiency=_efficiencies(evaluation, anchor.runs),
+        peaks_gib={name: peak.peak_gib for name, peak in candidate.peaks.items()},
+        anchor_peaks_gib={name: peak.peak_gib for name, peak in anchor.peaks.items()},
+        length_shift=public.length_shift,
+        mean_drop=public.mean_drop,
+        mean_drop_se=public.mean_drop_se,
+        kl=asked.kl.kl,
+        kl_se=asked.kl.kl_se,
+        tier=public.quality.tier,
+        speed_floor=task.floor(rules),
+        broken=broken,
+    )
+    scored = score(measured, rules)
+    first = next(iter(measured.peaks_gib))
+    audits = _audits(eff.anchor.audits)
+    floor = on_pod.anchor.spoken.floor
+    return Result(
+        admitted=broken is None,
+        anchor_efficiency=measured.anchor_efficiency,
+        anchor_peak_memory=anchor.peaks,
+        bf16_peak_gib=measured.anchor_peaks_gib[first],
+        drift=_round(scored.drift),
+        efficiency=measured.efficiency,
+        efficiency_gain=_round(scored.efficiency_gain),
+        engine=EnginePart(
+            audit=audits,
+            budget=eff.budget,
+            hard_cap=all(run.healthy for run in eff.budget.values()),
+            startup=candidate.startup,
+            start_seconds=candidate.start_seconds,
+            stored_gib=contract.stored_gib,
+        ),
+        gpu_hours=_round(gpu_hours(evaluation)),
+        kl=KLPart(**asked.kl.model_dump(), ppl=asked.perplexity),
+        length_shift=public.length_shift,
+        mean_drop=public.mean_drop,
+        memories={name: _round(value) for name, value in scored.memories.items()},
+        memory=_round(scored.memory),
+        memory_saved=_round(scored.memory_saved),
+        peak_gib=measured.peaks_gib[first],
+        peak_memory=candidate.peaks,
+        precision=contract.precision,
+        qualified=scored.qualified,
+        quality=QualityPart(**public.quality.model_dump()),
+        reason=scored.reason,
+        score=_round(scored.score),
+        score_se=None if scored.score_se is None else _round(scored.score_se),
+        speed=_round(scored.speed),
+        speed_serve=_round(scored.speeds[first]),
+        speeds={name: _round(value) for name, value in scored.speeds.items()},
+        task_id=task.id,
+        timed_audit=audits,
+        anchor=Baseline(startup=anchor.startup, start_seconds=anchor.start_seconds),
+        anchor_runs=anchor.runs,
+        accuracy_items=public.items,
+        drift_se=scored.drift_se,
+        executed=_executed(eff, contract),
+        gates=scored.gates,
+        mean_drop_se=public.mean_drop_se,
+        noise_floor=NoiseFloor(kl=floor.kl, kl_se=floor.kl_se),
+        runs=candidate.runs,
+        speed_floor=measured.speed_floor,
+        speeds_se=_speed_errors(evaluation, candidate.runs, anchor.runs),
+    )
+
+
+def _record(
+    evaluation: Evaluation,
+    status: str,
+    *,
+    contract: Contract | None,
+    efficiency: Efficiency | None,
+    result: Result | None = None,
+    error: str | None = None,
+) -> Record:
+    submission = evaluation.submission
+    read = contract.precision.label if contract and contract.precision else None
+    return Record.model_validate(
+        {
+            "agent": submission.agent,
+            "created_at": submission.created_at,
+            "error": error,
+            "id": submission.id,
+            "participant": submission.participant,
+            "partition": submission.partition,
+            "result": result,
+            "solution": Solution(
+                checkpoint=str(submission.checkpoint),
+                declared_precision=submission.declared_precision is not None,
+                detected_precision=read,
+                method=submission.method,
+                precision=submission.declared_precision or read,
+            ),
+            "split": submission.split,
+            "stages": _stages(evaluation, finished=result is not None),
+            "status": status,
+            "task_id": submission.task_id,
+            "track": submission.track,
+            "updated_at": now(),
+            "charged_hours": gpu_hours(evaluation),
+            "findings": tuple(str(finding) for finding in contract.findings) if contract else (),
+            "host": efficiency.host if efficiency else None,
+            "releases": _releases(),
+            "rules_version": evaluation.rules.version,
+            "time_line": _time_line(evaluation),
+        }
+    )
+
+
+def gpu_hours(evaluation: Evaluation) -> float:
+    """GPU-hours that count: attempts that ended by the participant's doing, and what finished in any other.
+
+    A fault of our own costs nothing, so of an attempt that ended by one only the steps that the record rests on
+    are counted. The attempt at work is not stored yet; its lease says what it has used so far.
+    """
+    ledger, tenure = evaluation.ledger, evaluation.tenure
+    past = attempts(ledger, evaluation.submission.id)
+    counted = [lease for lease in past if not lease.ours] + [tenure.used()]
+    numbers = {lease.attempt for lease in counted}
+    steps = step_times(ledger, evaluation.submission.id)
+    reused = sum(step.pod_seconds for step in steps if step.attempt not in numbers)
+    gpus = evaluation.task.pod.tensor_parallel
+    return (sum(lease.pod_seconds * lease.gpus for lease in counted) + reused * gpus) / 3600
+
+
+def _efficiencies(evaluation: Evaluation, runs: dict[str, tuple[WorkloadRun, ...]]) -> dict[str, float]:
+    """Mean over the repeats of each workload."""
+    workloads = evaluation.task.timed_workloads(evaluation.rules)
+    values = {name: [efficiency(run, workloads[name]) for run in repeats] for name, repeats in runs.items()}
+    return {name: sum(each) / len(each) for name, each in values.items()}
+
+
+def _speed_errors(
+    evaluation: Evaluation,
+    candidate: dict[str, tuple[WorkloadRun, ...]],
+    anchor: dict[str, tuple[WorkloadRun, ...]],
+) -> dict[str, float | None]:
+    workloads = evaluation.task.timed_workloads(evaluation.rules)
+    return {
+        name: speed_standard_error(
+            [efficiency(run, workload) for run in candidate[name]],
+            [efficiency(run, workload) for run in anchor[name]],
+        )
+        for name, workload in workloads.items()
+    }
+
+
+def _executed(eff: Efficiency, contract: Contract) -> ExecutedPrecision | None:
+    startup, anchor = eff.candidate.startup, eff.anchor.timed.startup
+    if startup is None or contract.precision is None:
+        return None
+    return executed_precision(
+        contract.precision,
+        startup.kv_cache_dtype,
+        eff.candidate.start_log,
+        kv_bytes_per_token=startup.kv_bytes_per_token,
+        bf16_kv_bytes_per_token=anchor.kv_bytes_per_token if anchor else None,
+    )
+
+
+def _audits(audits: dict[str, Audit]) -> dict[str, Audit | MissingAudit]:
+    return {**audits, **{name: MissingAudit() for name in OLD_SCENARIOS if name not in audits}}
+
+
+def _kl_reason(kl: float, ceiling: float) -> str | None:
+    if kl <= ceiling:
+        return None
+    return f"KL from BF16 is {kl:.4f} nats per token, above the ceiling of {ceiling}"
+
+
+def _stages(evaluation: Evaluation, *, finished: bool) -> tuple[StageStatus, ...]:
+    names = {step.name for step in step_times(evaluation.ledger, evaluation.submission.id)}
+    if finished:
+        names |= set(STAGES)
+    statuses = [
+        StageStatus.model_validate({"name": stage, "status": "done" if stage in names else "waiting"})
+        for stage in STAGES
+    ]
+    order = ("build", "contract", "efficiency", "quality", "score")
+    first_missing = next((stage for stage in order if stage not in names), None)
+    return tuple(
+        status.model_copy(update={"status": "failed"})
+        if status.name == first_missing and not finished
+        else status
+        for status in statuses
+    )
+
+
+def _time_line(evaluation: Evaluation) -> tuple[StageTime, ...]:
+    steps = step_times(evaluation.ledger, evaluation.submission.id)
+    return tuple(
+        StageTime(
+            name=step.name,
+            started_at=step.started_at,
+            seconds=round(step.seconds, 3),
+            pod_seconds=round(step.pod_seconds, 3),
+        )
+        for step in steps
+    )
+
+
+def _releases() -> dict[str, str]:
+    """Releases of what computes the numbers on our side; the engine's own is in its start-up accounts."""
+    found = {"lowbit_ray": __version__}
+    for name in ("ray", "numpy", "pydantic", "aiohttp"):
+        found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _round(value: float) -> float:
+    return round(value, DIGITS)
