@@ -13,6 +13,7 @@ as a checkpoint raise CheckpointError.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from lowbit_ray.checkpoint.formats import plan_for
 from lowbit_ray.checkpoint.formats.scheme import Plan
 from lowbit_ray.checkpoint.header import Headers, Tensor, read_headers
 from lowbit_ray.checkpoint.kv_scales import check_kv_scales
-from lowbit_ray.checkpoint.names import FUSED, Weight, canonical, source_weight
+from lowbit_ray.checkpoint.names import FUSED, Weight, aliases, canonical, source_weight
 from lowbit_ray.checkpoint.patterns import Matcher
 from lowbit_ray.checkpoint.precision import Precision, summarize
 from lowbit_ray.checkpoint.stored import Candidate, Stored, store
@@ -174,11 +175,10 @@ def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
 
 def _plan(config: ModelConfig, weights: Mapping[str, Weight]) -> tuple[Plan | None, list[Finding]]:
     """The plan of the source that counts, and a finding for each other source that disagrees with it."""
-    modules = {weight.module for weight in weights.values()}
-    modules |= {f"{parent}.{fused}" for fused in FUSED for parent in {m.rpartition(".")[0] for m in modules}}
     if not config.quantization:
         return None, []
-    plans = [plan_for(source, Matcher(modules)) for source in config.quantization]
+    matcher = Matcher(_spoken_names(weights))
+    plans = [plan_for(source, matcher) for source in config.quantization]
     first = plans[0]
     problems = []
     for source, other in zip(config.quantization[1:], plans[1:], strict=True):
@@ -186,6 +186,15 @@ def _plan(config: ModelConfig, weights: Mapping[str, Weight]) -> tuple[Plan | No
         if difference is not None:
             problems.append(_disagree(config.quantization[0], source, *difference))
     return first, problems
+
+
+def _spoken_names(weights: Mapping[str, Weight]) -> set[str]:
+    """Every module name that a pattern may be held against, in all spellings."""
+    modules = {weight.module for weight in weights.values()}
+    parents = {module.rpartition(".")[0] for module in modules}
+    shards = [*FUSED, *itertools.chain(*FUSED.values())]
+    modules |= {f"{parent}.{shard}" for parent in parents for shard in shards}
+    return {name for module in modules for name in aliases(module)}
 
 
 def _disagreement(first: Plan, other: Plan, weights: Iterable[Weight]) -> tuple[str, str, str] | None:
@@ -225,7 +234,7 @@ def _add_head(weights: dict[str, Weight], config: ModelConfig, tensors: Candidat
     embedding = next((weight for weight in weights.values() if weight.region == "embedding"), None)
     if embedding is None or "lm_head.weight" in weights:
         return
-    own = any(tensors.get("lm_head", suffix) for suffix in ("weight", "qweight", "weight_packed"))
+    own = any(tensors.get(f"lm_head.{suffix}") for suffix in ("weight", "qweight", "weight_packed"))
     if own:
         weights["lm_head.weight"] = Weight("lm_head", "weight", embedding.shape)
 

@@ -2,8 +2,8 @@
 
 A checkpoint's numbers are a request: NVFP4 on Hopper runs as W4A16 (Marlin), FP8 below compute capability
 8.9 as W8A16, a KV scheme counts only if the command line leaves it alone, and a plain checkpoint may be
-quantized while it loads. The engine-start line, the chosen kernels and the KV pool's size tell. What they mean
-stands in `data/execution.yaml`.
+quantized while it loads. The engine-start line, the chosen kernels and the KV pool's size tell. What they
+mean stands in `data/execution.yaml`.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lowbit_ray.checkpoint.files import classify_name
+from lowbit_ray.checkpoint.hub import parse_hub
 from lowbit_ray.checkpoint.origins import CHUNK, FolderOrigin, Listed, Origin, check_name
 from lowbit_ray.checkpoint.sealed import (
     Sealed,
@@ -46,8 +47,18 @@ PARALLEL_FILES = 4
 
 
 def origin_of(source: str | Path) -> Origin:
-    """A folder that exists, `s3://bucket/prefix`, or a hub repository `owner/name@<40 hex digits>`."""
-    return FolderOrigin(Path(source))
+    """`s3://bucket/prefix`, a hub repository `owner/name@<40 hex digits>`, or a folder on this machine.
+
+    Raises CheckpointError when it is none of them.
+    """
+    text = str(source)
+    if isinstance(source, str) and text.startswith("s3://"):
+        from lowbit_ray.checkpoint.s3 import parse_s3  # boto3 is only imported by who uses it
+
+        return parse_s3(text)
+    if isinstance(source, Path) or Path(text).is_dir() or text.startswith(("/", ".", "~")):
+        return FolderOrigin(Path(text).expanduser())
+    return parse_hub(text)
 
 
 def seal(

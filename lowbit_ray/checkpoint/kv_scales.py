@@ -51,12 +51,12 @@ def check_kv_scales(
     missing: list[str] = []
     for module in layers:
         for suffix in OTHERS:
-            if candidate.get(module, suffix) is not None:
-                candidate.use(module, suffix)
+            if candidate.get(f"{module}.{suffix}") is not None:
+                candidate.take(f"{module}.{suffix}")
         for letter, suffixes in SUFFIXES.items():
-            present = [suffix for suffix in suffixes if candidate.get(module, suffix) is not None]
+            present = [suffix for suffix in suffixes if candidate.get(f"{module}.{suffix}") is not None]
             for suffix in present:
-                candidate.use(module, suffix)
+                candidate.take(f"{module}.{suffix}")
             if not present:
                 missing.append(f"{module}.{letter}_scale")
     if kv is None or kv.scales == "none" or not missing:

@@ -2,8 +2,8 @@
 
 KV of a workload = requests in flight × (input + output tokens, rounded up to blocks) × bytes a token, plus,
 in hybrid models, each request's recurrent states. A token's bytes are 2 · layers · KV heads · head size ·
-bits / 8 over the layers of full attention. vLLM makes a page of a hybrid's attention as large as a state's, so
-that its blocks are hundreds of tokens (Qwen3.5-27B in BF16: 784, as measured). Activations, graphs and the
+bits / 8 over the layers of full attention. vLLM makes a page of a hybrid's attention as large as a state's,
+so that its blocks are hundreds of tokens (Qwen3.5-27B in BF16: 784, as measured). Activations, graphs and the
 runtime come on top of both sides and are not estimated.
 """
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from lowbit_ray.checkpoint.header import Tensor
 
-__all__ = ["FUSED", "Region", "Weight", "canonical", "source_weight", "spellings"]
+__all__ = ["FUSED", "Region", "Weight", "aliases", "canonical", "source_weight", "spellings"]
 
 Region = Literal["linear", "embedding", "head", "vision", "other"]
 
@@ -38,6 +38,16 @@ _PREFIXES = (
 _EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "embeddings")
 _HEADS = ("lm_head", "embed_out")
 _VISION = ("visual", "vision_tower", "vision_model", "multi_modal_projector")
+
+
+def aliases(module: str) -> tuple[str, ...]:
+    """A canonical module name and its other spellings."""
+    others = [
+        prefix + module[len(replacement) :]
+        for prefix, replacement in _PREFIXES
+        if f"{module}.".startswith(replacement)
+    ]
+    return (module, *others)
 
 
 def canonical(name: str) -> str:
@@ -67,14 +77,24 @@ class Weight:
         return math.prod(self.shape)
 
     @property
+    def lead(self) -> tuple[int, ...]:
+        """Dimensions before the matrix: the number of stacked experts, else nothing."""
+        return self.shape[:-2]
+
+    @property
     def rows(self) -> int:
         """Output dimension."""
-        return self.shape[0]
+        return self.shape[-2] if len(self.shape) > 1 else self.shape[0]
 
     @property
     def columns(self) -> int:
-        """Input dimension, everything but the rows."""
-        return math.prod(self.shape[1:])
+        """Input dimension."""
+        return self.shape[-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Module names by which a config may speak of it, this package's first."""
+        return aliases(self.module)
 
     @cached_property
     def region(self) -> Region:
@@ -127,7 +147,7 @@ def spellings(
         if last in shards:
             siblings = [source.get(Weight(prefix + shard, weight.leaf, ()).name) for shard in shards]
             if all(sibling is not None and sibling.shape[1:] == weight.shape[1:] for sibling in siblings):
-                rows = sum(sibling.rows for sibling in siblings if sibling is not None)
+                rows = sum(sibling.shape[0] for sibling in siblings if sibling is not None)
                 yield (Weight(prefix + fused, weight.leaf, (rows, *weight.shape[1:])),)
         elif last == fused and weight.leaf:
             yield from _split(weight, prefix, shards, heads)
@@ -144,8 +164,8 @@ def _split(
         shares = (heads[0], heads[1], heads[1]) if heads else ()
     elif shards[0] != "gate_proj":
         return  # linear attention's parts are of unequal widths that the names do not tell
-    if shares and sum(shares) and weight.rows % sum(shares) == 0:
-        unit = weight.rows // sum(shares)
+    if shares and sum(shares) and weight.shape[0] % sum(shares) == 0:
+        unit = weight.shape[0] // sum(shares)
         pairs = zip(shards, shares, strict=True)
         yield tuple(Weight(prefix + shard, weight.leaf, (unit * n, *weight.shape[1:])) for shard, n in pairs)
 

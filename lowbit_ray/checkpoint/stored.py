@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from lowbit_ray.checkpoint.findings import Finding, show
 from lowbit_ray.checkpoint.formats.scheme import (
     AWQ,
+    BLOCKS,
     BYTES,
     DENSE,
+    FLAT,
     GPTQ,
     NIBBLES,
     PLAIN_DTYPES,
+    QBYTES,
     WORDS,
-    Layout,
     Plan,
     Scheme,
     dense,
@@ -26,9 +28,9 @@ from lowbit_ray.checkpoint.formats.scheme import (
 from lowbit_ray.checkpoint.header import DTYPE_BITS, Tensor
 from lowbit_ray.checkpoint.names import Weight, canonical, spellings
 
-__all__ = ["Candidate", "Stored", "store"]
+__all__ = ["Candidate", "Stored", "store", "tensor_name"]
 
-LAYOUTS = (DENSE, NIBBLES, WORDS, GPTQ, AWQ, BYTES)
+LAYOUTS = (DENSE, NIBBLES, WORDS, GPTQ, AWQ, BYTES, QBYTES, FLAT, BLOCKS)
 """Every layout, to say what is there when it is not what the config says."""
 
 
@@ -39,19 +41,24 @@ class Candidate:
         self._tensors = {canonical(tensor.name): tensor for tensor in tensors}
         self.used: set[str] = set()
 
-    def get(self, module: str, suffix: str) -> Tensor | None:
-        return self._tensors.get(_join(module, suffix))
+    def get(self, name: str) -> Tensor | None:
+        return self._tensors.get(name)
 
-    def use(self, module: str, suffix: str) -> None:
-        self.used.add(_join(module, suffix))
+    def take(self, name: str) -> None:
+        """Counts a tensor as accounted for."""
+        self.used.add(name)
 
     def unused(self) -> Mapping[str, Tensor]:
         """Tensors that no weight accounts for, by canonical name."""
         return {name: tensor for name, tensor in self._tensors.items() if name not in self.used}
 
 
-def _join(module: str, suffix: str) -> str:
-    return f"{module}{suffix}" if suffix.startswith("_") else f"{module}.{suffix}" if suffix else module
+def tensor_name(weight: Weight, suffix: str) -> str:
+    """The name of a tensor of `weight`; to stacked experts, which have no `.weight`, it is appended."""
+    if weight.leaf == "":
+        suffix = suffix.removeprefix("weight")
+        return weight.module + suffix if suffix[:1] in ("", "_") else f"{weight.module}_{suffix}"
+    return f"{weight.module}.{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +118,12 @@ def _read(piece: Weight, candidate: Candidate, plan: Plan | None) -> _Piece | No
     scheme = plan.scheme(piece) if plan is not None and piece.quantizable else None
     if scheme is None:
         return _read_plain(piece, candidate, plan)
-    main = candidate.get(piece.module, scheme.layout.suffix)
-    bits = scheme.layout.bits(main, piece.rows, piece.columns, scheme.weights.bits) if main else None
+    name = tensor_name(piece, scheme.layout.suffix)
+    main = candidate.get(name)
+    bits = scheme.layout.bits(main, piece, scheme.weights.bits) if main else None
     if main is None or bits is None:
         return _read_otherwise(piece, candidate, scheme)
-    candidate.use(piece.module, scheme.layout.suffix)
+    candidate.take(name)
     problems = []
     if bits != scheme.weights.bits:
         problems.append(
@@ -131,13 +139,14 @@ def _companions(
     """Bytes of the companions that are there, and what is wrong with them."""
     nbytes, problems = 0, []
     for part in scheme.companions:
-        tensor = candidate.get(piece.module, part.suffix)
+        name = tensor_name(piece, part.suffix)
+        tensor = candidate.get(name)
         if tensor is None:
             if part.required:
                 problems.append(
                     Finding(
                         file=main.file,
-                        field=f"{piece.module}.{part.suffix}",
+                        field=name,
                         found="no such tensor",
                         expected=f"shape {_shapes(part.shapes)}",
                         summary="a companion of a quantized weight is missing; engines load without it",
@@ -145,9 +154,9 @@ def _companions(
                     )
                 )
             continue
-        candidate.use(piece.module, part.suffix)
+        candidate.take(name)
         nbytes += tensor.nbytes
-        if part.shapes and tensor.shape not in part.shapes:
+        if part.shapes and not _fits(tensor.shape, part.shapes, piece.lead):
             expected = _shapes(part.shapes)
             problems.append(
                 _problem(tensor, "a companion has another shape", list(tensor.shape), expected, "companions")
@@ -160,13 +169,17 @@ def _companions(
     return nbytes, problems
 
 
+def _fits(shape: tuple[int, ...], allowed: Iterable[tuple[int, ...]], lead: tuple[int, ...]) -> bool:
+    return any(shape in (one, lead + one) for one in allowed)
+
+
 def _read_plain(piece: Weight, candidate: Candidate, plan: Plan | None) -> _Piece | None:
     """A weight that the config leaves as it is."""
     scheme = dense(piece)
-    main = candidate.get(piece.module, piece.leaf)
+    main = candidate.get(piece.name)
     if main is None or main.dtype not in PLAIN_DTYPES or main.shape != piece.shape:
         return _read_otherwise(piece, candidate, scheme, covered=False)
-    candidate.use(piece.module, piece.leaf)
+    candidate.take(piece.name)
     return _Piece(DTYPE_BITS[main.dtype], main.nbytes, scheme, False, ())
 
 
@@ -174,20 +187,20 @@ def _read_otherwise(
     piece: Weight, candidate: Candidate, scheme: Scheme, covered: bool = True
 ) -> _Piece | None:
     """A weight that is there, but not as the config says; None when it is not there at all."""
-    plain = candidate.get(piece.module, piece.leaf)
+    plain = candidate.get(piece.name)
     if plain is not None and plain.dtype in PLAIN_DTYPES and plain.shape == piece.shape:
-        candidate.use(piece.module, piece.leaf)
+        candidate.take(piece.name)
         problem = _problem(
             plain, "the config says it is quantized, the tensor is not", plain.dtype, _says(scheme)
         )
         problems = () if scheme.optional else (problem,)
         return _Piece(DTYPE_BITS[plain.dtype], plain.nbytes, dense(piece), False, problems)
-    layout, main, bits = _recognise(piece, candidate)
+    name, main, bits = _recognise(piece, candidate)
     if main is None:
         return None
-    candidate.use(piece.module, layout.suffix)
+    candidate.take(name)
     if bits is None:
-        shapes = _shapes(scheme.layout.shapes(piece.rows, piece.columns, scheme.weights.bits))
+        shapes = _shapes(scheme.layout.shapes_of(piece, scheme.weights.bits))
         found = f"{main.dtype} {list(main.shape)}"
         problem = _problem(
             main, "the tensor is not this weight", found, f"{shapes} for {_says(scheme)}", "source_weights"
@@ -202,20 +215,19 @@ def _read_otherwise(
     return _Piece(bits, main.nbytes, scheme, True, (problem,))
 
 
-def _recognise(piece: Weight, candidate: Candidate) -> tuple[Layout, Tensor | None, int | None]:
+def _recognise(piece: Weight, candidate: Candidate) -> tuple[str, Tensor | None, int | None]:
     """The first tensor that could be this weight, and its bits if its shape fits."""
     present = None
     for layout in LAYOUTS if piece.quantizable else (DENSE,):
-        suffix = piece.leaf if layout is DENSE else layout.suffix
-        tensor = candidate.get(piece.module, suffix)
+        name = piece.name if layout is DENSE else tensor_name(piece, layout.suffix)
+        tensor = candidate.get(name)
         if tensor is None:
             continue
-        shaped = piece.quantizable and len(piece.shape) == 2
-        bits = layout.bits(tensor, piece.rows, piece.columns, 4) if shaped else None
+        bits = layout.bits(tensor, piece, 4) if piece.quantizable else None
         if bits is not None:
-            return layout, tensor, bits
-        present = present or (layout, tensor)
-    return (*present, None) if present else (DENSE, None, None)
+            return name, tensor, bits
+        present = present or (name, tensor)
+    return (*present, None) if present else (piece.name, None, None)
 
 
 def _says(scheme: Scheme) -> str:

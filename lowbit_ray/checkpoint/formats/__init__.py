@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lowbit_ray.checkpoint.config import QuantizationSource
-from lowbit_ray.checkpoint.formats import awq, compressed_tensors, fp8, gptq
+from lowbit_ray.checkpoint.formats import (
+    awq,
+    bitsandbytes,
+    compressed_tensors,
+    fp8,
+    fp_quant,
+    gptq,
+    inc,
+    modelopt,
+    mxfp4,
+    quark,
+    torchao,
+)
 from lowbit_ray.checkpoint.formats.scheme import Plan
 from lowbit_ray.checkpoint.patterns import Matcher
 from lowbit_ray.errors import CheckpointError
@@ -18,9 +30,9 @@ __all__ = ["READERS", "plan_for"]
 
 Reader = Callable[[QuantizationSource, Matcher], Plan]
 
-READERS: dict[str, Reader] = {
-    name: module.read for module in (awq, compressed_tensors, fp8, gptq) for name in module.METHODS
-}
+_FORMATS = (awq, bitsandbytes, compressed_tensors, fp8, fp_quant, gptq, inc, modelopt, mxfp4, quark, torchao)
+
+READERS: dict[str, Reader] = {name: module.read for module in _FORMATS for name in module.METHODS}
 """vLLM's method name → its reader."""
 
 

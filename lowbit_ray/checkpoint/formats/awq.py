@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lowbit_ray.checkpoint.config import QuantizationSource
 from lowbit_ray.checkpoint.formats.fields import Fields
 from lowbit_ray.checkpoint.formats.scheme import AWQ, PLAIN_DTYPES, BasePlan, Number, Part, Scheme
+from lowbit_ray.checkpoint.formats.selector import Selector
 from lowbit_ray.checkpoint.names import Weight
 from lowbit_ray.checkpoint.patterns import Matcher
 
@@ -25,12 +26,12 @@ class _Plan(BasePlan):
     group: int = 128
     zero_point: bool = True
     head: bool = False
-    ignored: tuple[str, ...] = ()
+    ignored: Selector | None = None
 
     def scheme(self, weight: Weight) -> Scheme | None:
         if weight.region not in ("linear", "vision") and not (weight.region == "head" and self.head):
             return None
-        if any(part in weight.module for part in self.ignored):
+        if self.ignored is not None and weight in self.ignored:
             return None
         return awq_scheme(weight, self.bits, self.group, self.zero_point, not self.ignored)
 
@@ -51,7 +52,7 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
     """The plan of an AWQ config; CheckpointError names the field."""
     fields = Fields.of(source)
     bits = fields.whole("w_bit", "bits", least=2, most=8)
-    ignored = fields.names("modules_to_not_convert")
+    names = fields.names("modules_to_not_convert")
     return _Plan(
         method=source.method,
         traits={"bits": bits, "version": fields.data.get("version")},
@@ -59,5 +60,5 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
         group=fields.group("q_group_size", "group_size"),
         zero_point=fields.flag("zero_point", default=True),
         head=fields.flag("lm_head"),
-        ignored=ignored,
+        ignored=Selector(names, "substring", matcher, fields.at("modules_to_not_convert")),
     )

@@ -29,6 +29,7 @@ from lowbit_ray.checkpoint.formats.scheme import (
     scalar,
     scale_shapes,
 )
+from lowbit_ray.checkpoint.formats.selector import Selector
 from lowbit_ray.checkpoint.names import Weight
 from lowbit_ray.checkpoint.patterns import Matcher
 from lowbit_ray.errors import CheckpointError
@@ -71,7 +72,7 @@ WORD = frozenset({"I32"})
 class _Group:
     """One config group."""
 
-    targets: tuple[str, ...]
+    targets: Selector
     weights: Args | None
     inputs: Args | None
     outputs: Args | None
@@ -82,31 +83,22 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class _Plan(BasePlan):
     groups: tuple[_Group, ...] = ()
-    ignored: tuple[str, ...] = ()
-    matcher: Matcher | None = None
-    where: str = ""
+    ignored: Selector | None = None
 
     def scheme(self, weight: Weight) -> Scheme | None:
-        if not weight.quantizable or self._named(weight, self.ignored) or weight.module_class in self.ignored:
+        assert self.ignored is not None
+        if weight in self.ignored or weight.module_class in self.ignored.patterns:
             return None
-        by_name = next((group for group in self.groups if self._named(weight, group.targets)), None)
-        by_class = next((group for group in self.groups if weight.module_class in group.targets), None)
+        by_name = next((group for group in self.groups if weight in group.targets), None)
+        by_class = next(
+            (group for group in self.groups if weight.module_class in group.targets.patterns), None
+        )
         group = by_name or by_class
         if group is None or group.weights is None:
             return None
         # the head is a Linear to exporters, but engines quantize it only when a target names it
         optional = by_name is None and weight.region == "head"
         return replace(_scheme(weight, group, group.weights), optional=optional)
-
-    def _named(self, weight: Weight, patterns: tuple[str, ...]) -> bool:
-        assert self.matcher is not None
-        for pattern in patterns:
-            if pattern.startswith("re:"):
-                if self.matcher.regex(pattern[3:], weight.module, self.where):
-                    return True
-            elif pattern == weight.module:
-                return True
-        return False
 
 
 def _scheme(weight: Weight, group: _Group, args: Args) -> Scheme:
@@ -169,11 +161,7 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
     fields.only(TOP)
     top_format = fields.choice("format", FORMATS, default="dense")
     entries = fields.sub("config_groups")
-    groups = [
-        _read_group(name, entries, top_format)
-        for name in (entries.data if entries else {})
-        if entries is not None
-    ]
+    groups = [_read_group(name, entries, top_format, matcher) for name in entries.data] if entries else []
     kept = [group for group in groups if not _is_attention(group)]
     return _Plan(
         method="compressed-tensors",
@@ -185,26 +173,26 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
         ),
         traits=_traits(kept),
         groups=tuple(kept),
-        ignored=fields.names("ignore"),
-        matcher=matcher,
-        where=fields.at("config_groups"),
+        ignored=Selector(fields.names("ignore"), "regex", matcher, fields.at("ignore")),
     )
 
 
-def _read_group(name: str, entries: Fields, top_format: str) -> _Group:
+def _read_group(name: str, entries: Fields, top_format: str, matcher: Matcher) -> _Group:
     where = entries.at(name[:100])
     if isinstance(entries.data[name], list):
-        return _preset(name, entries.names(name), top_format, where)
+        return _preset(name, Selector(entries.names(name), "regex", matcher, where), top_format)
     group = Fields(entries.data[name], where)
     group.only(GROUP)
     format_ = group.choice("format", FORMATS, default=top_format)
     weights, inputs, outputs = (
         read_args(group.sub(key)) for key in ("weights", "input_activations", "output_activations")
     )
-    return _Group(group.names("targets"), weights, inputs, outputs, format_, where)
+    targets = Selector(group.names("targets"), "regex", matcher, group.at("targets"))
+    return _Group(targets, weights, inputs, outputs, format_, where)
 
 
-def _preset(name: str, targets: tuple[str, ...], format_: str, where: str) -> _Group:
+def _preset(name: str, targets: Selector, format_: str) -> _Group:
+    where = targets.where
     preset = load_presets().get(name.upper())
     if preset is None:
         raise CheckpointError(
@@ -225,7 +213,8 @@ def _preset(name: str, targets: tuple[str, ...], format_: str, where: str) -> _G
 
 
 def _is_attention(group: _Group) -> bool:
-    return len(group.targets) == 1 and group.targets[0].endswith("Attention")
+    targets = group.targets.patterns
+    return len(targets) == 1 and targets[0].endswith("Attention")
 
 
 def _kv(fields: Fields) -> KVScheme | None:

@@ -6,7 +6,6 @@ Tensors: `weight` F8_E4M3; `weight_scale`, or `weight_scale_inv` for blocks; `in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lowbit_ray.checkpoint.config import QuantizationSource
@@ -22,11 +21,12 @@ from lowbit_ray.checkpoint.formats.scheme import (
     scalar,
     scale_shapes,
 )
+from lowbit_ray.checkpoint.formats.selector import Selector
 from lowbit_ray.checkpoint.names import Weight
 from lowbit_ray.checkpoint.patterns import Matcher
 from lowbit_ray.errors import CheckpointError
 
-__all__ = ["E4M3", "METHODS", "read"]
+__all__ = ["E4M3", "METHODS", "fp8_scheme", "read"]
 
 METHODS = ("fp8", "fbgemm_fp8")
 E4M3: Layout = replace(DENSE, dtypes=frozenset({"F8_E4M3"}))
@@ -42,6 +42,7 @@ KNOWN = frozenset(
         "kv_cache_scheme",
         "activation_scale_ub",
         "dequantize",
+        "store_dtype",
     }
 )
 
@@ -50,27 +51,24 @@ KNOWN = frozenset(
 class _Plan(BasePlan):
     static: bool = False
     block: tuple[int, int] | None = None
-    ignored: frozenset[str] = frozenset()
+    ignored: Selector | None = None
 
     def scheme(self, weight: Weight) -> Scheme | None:
-        if weight.region not in ("linear", "head", "vision") or self._ignores(weight):
+        if weight.region == "embedding" or (self.ignored is not None and weight in self.ignored):
             return None
-        n, k = weight.rows, weight.columns
-        if self.block:
-            name, shapes = "weight_scale_inv", scale_shapes(n, k, "block", block=self.block)
-        else:
-            name, shapes = "weight_scale", scalar() + scale_shapes(n, k, "channel")
-        parts = [Part(name, shapes)]
-        if self.static:
-            parts.append(Part("input_scale", scalar()))
-        group = self.block[1] if self.block else None
-        return Scheme(Number(8, "float"), E4M3, tuple(parts), Number(8, "float"), group)
+        # a head of its own is quantized by few exporters, and the method does not say which
+        return replace(fp8_scheme(weight, self.block, self.static), optional=weight.region == "head")
 
-    def _ignores(self, weight: Weight) -> bool:
-        module = weight.module
-        return any(name in self.ignored for name in (module, module.rpartition(".")[2])) or any(
-            module.startswith(f"{name}.") for name in self.ignored
-        )
+
+def fp8_scheme(weight: Weight, block: tuple[int, int] | None, static: bool) -> Scheme:
+    """The scheme of one weight."""
+    n, k = weight.rows, weight.columns
+    if block:
+        scale = Part("weight_scale_inv", scale_shapes(n, k, "block", block=block))
+    else:
+        scale = Part("weight_scale", scalar() + scale_shapes(n, k, "channel"))
+    parts = (scale, Part("input_scale", scalar())) if static else (scale,)
+    return Scheme(Number(8, "float"), E4M3, parts, Number(8, "float"), block[1] if block else None)
 
 
 def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
@@ -86,13 +84,13 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
             found="static",
             expected="dynamic",
         )
-    traits: Mapping[str, object] = {"scale_fmt": fields.data.get("scale_fmt"), "block": block}
+    ignored = fields.names("ignored_layers", "modules_to_not_convert")
     kv = fields.data.get("kv_cache_scheme")
     return _Plan(
         method=source.method,
         kv=KVScheme(8, "float", scales="required", where=fields.at("kv_cache_scheme")) if kv else None,
-        traits=traits,
+        traits={"experts_mxfp4": fields.data.get("store_dtype") == "mxfp4"},
         static=static,
         block=block,
-        ignored=frozenset(fields.names("ignored_layers", "modules_to_not_convert")),
+        ignored=Selector(ignored, "exact", matcher, fields.at("ignored_layers")),
     )

@@ -46,7 +46,7 @@ class _Plan(BasePlan):
         bits, group = self.bits, self.group
         for rule in self.rules:
             assert self.matcher is not None
-            if self.matcher.regex(rule.pattern, weight.module, self.where):
+            if any(self.matcher.regex(rule.pattern, name, self.where) for name in weight.names):
                 if rule.skip:
                     return None
                 bits, group = rule.bits, rule.group

@@ -15,11 +15,14 @@ from lowbit_ray.checkpoint.names import Weight
 
 __all__ = [
     "AWQ",
+    "BLOCKS",
     "BYTES",
     "DENSE",
+    "FLAT",
     "GPTQ",
     "NIBBLES",
     "PLAIN_DTYPES",
+    "QBYTES",
     "WORDS",
     "KVScheme",
     "Layout",
@@ -58,15 +61,19 @@ class Layout:
     packed: bool = True
     """Whether the bits follow from the shape; otherwise from the dtype."""
 
-    def bits(self, tensor: Tensor, rows: int, columns: int, expected: int) -> int | None:
-        """Bits of one weight in `tensor`, None when it does not hold rows × columns in this layout.
+    def bits(self, tensor: Tensor, weight: Weight, expected: int) -> int | None:
+        """Bits of one element of `weight` in `tensor`, None when that does not hold it in this layout.
 
         Padding can make a shape fit two widths; `expected` is preferred then.
         """
         if tensor.dtype not in self.dtypes:
             return None
         widths = (expected, *range(1, 9)) if self.packed else (DTYPE_BITS[tensor.dtype],)
-        return next((bits for bits in widths if tensor.shape in self.shapes(rows, columns, bits)), None)
+        return next((bits for bits in widths if tensor.shape in self.shapes_of(weight, bits)), None)
+
+    def shapes_of(self, weight: Weight, bits: int) -> Shapes:
+        """The shapes that hold `weight`, stacked as it is."""
+        return tuple(weight.lead + shape for shape in self.shapes(weight.rows, weight.columns, bits))
 
 
 def _up(value: int, unit: int) -> int:
@@ -91,6 +98,12 @@ GPTQ = Layout(
     "qweight", frozenset({"I32"}), lambda n, k, b: tuple((words, n) for words in sorted(_words(k, b)))
 )
 """Words along the input dimension, transposed."""
+QBYTES = Layout("qweight", frozenset({"U8"}), lambda n, k, b: ((n, k * b // 8),))
+"""Nibbles in bytes, under GPTQ's name (FP-Quant)."""
+FLAT = Layout("weight", frozenset({"U8"}), lambda n, k, b: ((_up(n * k * b, 8), 1),))
+"""One long column of bytes (bitsandbytes)."""
+BLOCKS = Layout("_blocks", frozenset({"U8"}), lambda n, k, _: ((n, k // 32, 16), (k, n // 32, 16)))
+"""Blocks of 32 nibbles; the source may hold the matrix transposed (gpt-oss)."""
 AWQ = Layout("qweight", frozenset({"I32"}), lambda n, k, b: ((k, _up(n * b, 32)),))
 """Words along the output dimension, transposed."""
 
