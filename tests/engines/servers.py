@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 MODE = sys.argv[1]
 ARGUMENT = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
@@ -104,7 +105,11 @@ def main() -> None:
     if MODE == "environ":
         print(
             json.dumps(
-                {"environ": dict(os.environ), "argv": sys.argv, "stdin": os.readlink("/proc/self/fd/0")}
+                {
+                    "environ": dict(os.environ),
+                    "argv": sys.argv,
+                    "stdin": str(Path("/proc/self/fd/0").readlink()),
+                }
             )
         )
         print(flush=True)

@@ -67,7 +67,7 @@ def find(log: str, pattern: re.Pattern[str], wording: str) -> re.Match[str]:
             "the start-up log lacks a line of the accounts",
             where="start-up log",
             expected=f"{wording!r}",
-            remedy="On a GPU, vLLM 0.25 needs VLLM_LOGGING_LEVEL=DEBUG, and none may have --kv-cache-memory-bytes.",
+            remedy="On a GPU, vLLM 0.25 needs VLLM_LOGGING_LEVEL=DEBUG; none takes --kv-cache-memory-bytes.",
         )
     return match
 
