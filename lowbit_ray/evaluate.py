@@ -11,10 +11,11 @@ from __future__ import annotations
 from lowbit_ray.checkpoint.contract import Contract
 from lowbit_ray.errors import ConfigError, EngineError, LedgerError, SubmissionError
 from lowbit_ray.lease import Tenure, hold
-from lowbit_ray.ledger import Ledger
+from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
-from lowbit_ray.settings import Settings
+from lowbit_ray.session import ray_session
+from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import build
 from lowbit_ray.stages.context import Evaluation, Watch
 from lowbit_ray.stages.contract import contract
@@ -25,7 +26,7 @@ from lowbit_ray.stages.verdict import failed_record, scored_record
 from lowbit_ray.submission import Submission
 from lowbit_ray.tasks import load_task
 
-__all__ = ["evaluate", "read_record", "read_submission"]
+__all__ = ["evaluate", "read_record", "read_submission", "run"]
 
 
 def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: Watch) -> Record:
@@ -42,6 +43,19 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
         record = _evaluate(_open(submission, ledger, settings, watch, tenure))
         ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
     return record
+
+
+def run(submission_id: str, watch: Watch) -> Record:
+    """Evaluates a submission of the configured ledger on the Ray cluster this process belongs to.
+
+    Within a Ray job, or with RAY_ADDRESS set, that is the cluster there; otherwise a Ray of this machine alone,
+    ended with the evaluation. Errors as `evaluate`.
+    """
+    configured = settings()
+    ledger = open_ledger(configured.ledger)
+    shape = load_task(read_submission(ledger, submission_id).task_id, configured.tasks).pod
+    with ray_session(shape.cpus):
+        return evaluate(submission_id, ledger=ledger, settings=configured, watch=watch)
 
 
 def _evaluate(evaluation: Evaluation) -> Record:

@@ -7,18 +7,21 @@ when each of its rounded inputs moves by half a unit of its own. Numbers with mo
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.rules import Rules, _Frozen
+from lowbit_ray.rules import Rules, _Frozen, load_rules
 from lowbit_ray.score import Measured, Scored, score
+from lowbit_ray.tasks import list_tasks, load_task
 
-__all__ = ["Check", "measured_of", "recheck"]
+__all__ = ["Check", "measured_of", "recheck", "recheck_file"]
 
 EXACT_DECIMALS = 6
 Status = Literal["agrees", "differs", "unknown"]
@@ -34,6 +37,30 @@ class Check(_Frozen):
     """None where the record lacks an input."""
     tolerance: float
     status: Status
+
+
+def recheck_file(path: Path) -> list[Check]:
+    """Checks a record in a file, under the published rules and the speed floor that it was judged by.
+
+    Raises ConfigError where the file is no record.
+    """
+    try:
+        record = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the record cannot be read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise ConfigError(f"the record is not JSON: {error}", where=str(path)) from None
+    if not isinstance(record, dict):
+        raise ConfigError("the record is not an object", where=str(path), found=type(record).__name__)
+    rules = load_rules()
+    floor = _get(record, "result.speed_floor", optional=True) or _floor(record, rules)
+    return recheck(record, rules, speed_floor=floor)
+
+
+def _floor(record: dict[str, Any], rules: Rules) -> float:
+    """The speed floor of a record that does not name it: its task's, or the rules'."""
+    name = record.get("task_id")
+    return load_task(name).floor(rules) if name in list_tasks() else rules.rules.speed_floor
 
 
 def recheck(record: dict[str, Any], rules: Rules, *, speed_floor: float) -> list[Check]:

@@ -1,0 +1,1 @@
+"""Entry points of `ray job submit`: thin, one call into the library each."""

@@ -1,0 +1,47 @@
+"""Evaluates one submission of the ledger: `ray job submit -- python -m jobs.evaluate ID`.
+
+The exit code is 0 when the submission has a record (a verdict, good or bad), 75 when somebody else is evaluating it,
+and 1 for a fault of our own: submit the job again, it goes on from the finished steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from lowbit_ray.errors import LowbitError
+from lowbit_ray.evaluate import run
+from lowbit_ray.lease import LeaseHeld
+from lowbit_ray.report.console import ConsoleWatch
+
+TEMPORARY = 75
+"""EX_TEMPFAIL of sysexits.h."""
+
+
+def main() -> int:
+    """Parses the command line, evaluates, prints the record as JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.evaluate",
+        description="Evaluate one submission of the ledger (LOWBIT_LEDGER) on this Ray cluster.",
+        epilog="Example: ray job submit -- python -m jobs.evaluate a553eefea2d24359",
+    )
+    parser.add_argument("submission", help="id of the submission, 16 hex digits")
+    arguments = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        with ConsoleWatch(console) as watch:
+            record = run(arguments.submission, watch)
+    except LeaseHeld as error:
+        console.print(str(error), markup=False)
+        return TEMPORARY
+    except LowbitError as error:
+        console.print(f"{type(error).__name__}: {error}", markup=False)
+        return 1
+    sys.stdout.write(record.to_json() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Progress of an evaluation on a terminal: one line a finished step, and below them what is going on.
+
+Where the output is no terminal (a log, a pipe), each new thing is one plain line instead.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["ConsoleWatch"]
+
+NAMES = {
+    "build": "build: fetch and seal",
+    "contract": "contract",
+    "timed": "efficiency: candidate timed",
+    "anchor": "efficiency: anchor timed, outputs audited",
+    "capped": "efficiency: under the hard cap",
+    "efficiency": "efficiency",
+    "quality": "quality: KL, perplexity, accuracy",
+}
+
+
+class ConsoleWatch:
+    """Tells a person how far an evaluation is; a context manager around it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._started = time.monotonic()
+        self._step = ""
+        self._line = ("", 0, 0)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def begin(self, step: str) -> None:
+        """A step begins."""
+        self._step = _title(step)
+        self.progress("", 0, 0)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Within the step: what is being done, and how much of it."""
+        before, self._line = self._line, (what, done, total)
+        if self._console.is_terminal:
+            self._live.update(self._view())
+        elif what and what != before[0]:
+            self._console.print(f"  {self._elapsed()}  {what}", highlight=False)
+
+    def end(self, step: str, seconds: float, *, reused: bool) -> None:
+        """A step is done."""
+        note = "kept from before" if reused else _duration(seconds)
+        line = Text.assemble(("✓ ", "green"), f"{_title(step):<52}", (f"{note:>16}", "dim"))
+        self._console.print(line)
+
+    def _view(self) -> Table:
+        what, done, total = self._line
+        amount = f"{done} of {total}" if total else ""
+        view = Table.grid(padding=(0, 1))
+        view.add_row(
+            Spinner("dots"), Text(self._step), Text(what, "cyan"), Text(amount), Text(self._elapsed(), "dim")
+        )
+        return view
+
+    def _elapsed(self) -> str:
+        return _duration(time.monotonic() - self._started)
+
+
+def _title(step: str) -> str:
+    """A step's name as people read it: `capped-serve-5f0c…` is the cap of serve on one pod."""
+    kind, _, rest = step.partition("-")
+    title = NAMES.get(kind, kind)
+    workload = rest.rpartition("-")[0] if kind == "capped" else ""
+    return f"{title} ({workload})" if workload else title
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,189 @@
+"""A record in words: the lines that terminal and page both show, as the arena's own page has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowbit_ray.records import Record, Result
+from lowbit_ray.score import Gate
+
+__all__ = ["Line", "gate_words", "headline", "lines_of", "workload_rows"]
+
+NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the result."""
+
+    title: str
+    text: str
+    note: str = ""
+    """What it means, smaller."""
+
+
+def headline(record: Record) -> str:
+    """The verdict in one sentence."""
+    result = record.result
+    if record.status == "failed":
+        return f"Not evaluated: {record.error}"
+    if result is None:
+        return f"Score 0: {record.error}"
+    if result.qualified:
+        return "Qualified: the accuracy, speed, and length gates passed."
+    return f"Not qualified: {result.reason}."
+
+
+def lines_of(record: Record) -> list[Line]:
+    """The rows, in the arena's order; empty where there is no result."""
+    result = record.result
+    if result is None:
+        return [Line("Finding", finding) for finding in record.findings]
+    return [
+        _precision(record, result),
+        _accuracy(result),
+        _drift(result),
+        Line(
+            "Speed gain",
+            f"{result.speed:.2f}× BF16 in the same pod ({_each(result.speeds)})",
+            _speed_note(result),
+        ),
+        _memory(result),
+        Line("Efficiency gain E", f"{result.efficiency_gain:.3f}"),
+        *(Line(f"Gate: {gate.name}", gate_words(gate)) for gate in result.gates),
+        _cap(result),
+        _audit(result),
+        _perplexity(result),
+        _engine(record, result),
+    ]
+
+
+def workload_rows(result: Result) -> list[tuple[str, str, str, str, str, str]]:
+    """Per workload: name, candidate's and anchor's figure, speed gain, peaks, memory gain."""
+    rows = []
+    for name, speed in result.speeds.items():
+        peak, other = result.peak_memory[name].peak_gib, result.anchor_peak_memory[name].peak_gib
+        rows.append(
+            (
+                NAMES.get(name, name),
+                f"{result.efficiency[name]:.2f}",
+                f"{result.anchor_efficiency[name]:.2f}",
+                f"{speed:.3f}×",
+                f"{peak:.3f} / {other:.3f} GiB",
+                f"{result.memories[name]:.3f}×",
+            )
+        )
+    return rows
+
+
+def gate_words(gate: Gate) -> str:
+    """Passed or failed, and by how much."""
+    verdict = "passed" if gate.passed else "FAILED"
+    if gate.name == "accuracy":
+        return f"{verdict}: tier {gate.value or 'none'}, {gate.limit} is required"
+    margin = f"margin {gate.margin:+.4f}" if gate.margin is not None else ""
+    if gate.name == "speed":
+        return f"{verdict}: gain less its error {gate.value:.4f}, floor {gate.limit:g}, {margin}"
+    return f"{verdict}: generated length {gate.value:+.2%}, limit ±{gate.limit:.0%}, {margin}"
+
+
+def _precision(record: Record, result: Result) -> Line:
+    solution = record.solution
+    declared = f"{solution.precision} declared" if solution.declared_precision else "none declared"
+    executed = f" · the engine executes {result.executed.label}" if result.executed else ""
+    why = "; ".join(result.executed.reasons) if result.executed else ""
+    bits = f"{result.precision.effective_bits:.2f} stored bits a weight, scales included"
+    return Line(
+        "W·A·KV",
+        f"{declared} · read {solution.detected_precision}{executed}",
+        f"{bits}{f' · {why}' if why else ''}",
+    )
+
+
+def _accuracy(result: Result) -> Line:
+    error = f" ± {100 * result.mean_drop_se:.2f}" if result.mean_drop_se is not None else ""
+    domains = f"{result.accuracy_items} items in {result.quality.valid_domains} valid domains"
+    return Line(
+        "Accuracy",
+        f"tier {result.quality.tier or 'none'} · mean drop {100 * result.mean_drop:.2f}{error} points",
+        domains,
+    )
+
+
+def _drift(result: Result) -> Line:
+    kl, floor = result.kl, result.noise_floor
+    text = (
+        f"KL {kl.kl:.4f} ± {kl.kl_se:.4f} nats per token · generated length {result.length_shift:+.1%}"
+        f" · D = {result.drift:.2f} points"
+    )
+    note = (
+        f"noise floor, BF16 against itself: {floor.kl:.5f} · top {kl.top_k} of both sides, {kl.tail_mass:.2%} of the "
+        f"probability beyond · {kl.tokens} tokens by {kl.method}"
+    )
+    return Line("Drift from BF16", text, note)
+
+
+def _each(gains: dict[str, float]) -> str:
+    return ", ".join(f"{NAMES.get(name, name)} {gain:.2f}×" for name, gain in gains.items())
+
+
+def _speed_note(result: Result) -> str:
+    errors = {name: error for name, error in result.speeds_se.items() if error is not None}
+    if not errors:
+        return "one run a workload and side: no measured error; the rules take 5 %"
+    words = ", ".join(f"{NAMES.get(name, name)} {error:.1%}" for name, error in errors.items())
+    return f"measured error {words}; the rules take 5 %"
+
+
+def _memory(result: Result) -> Line:
+    leaves_out = result.engine.startup is not None and result.engine.startup.leaves_out == "runtime"
+    note = "peak = weights + KV in use; on a CPU the runtime is left out" if leaves_out else ""
+    return Line(
+        "Memory gain",
+        f"{result.memory:.2f}× BF16's peak ({_each(result.memories)}) · {result.peak_gib:.2f} GiB against BF16's "
+        f"{result.bf16_peak_gib:.2f} GiB on the first workload",
+        note,
+    )
+
+
+def _cap(result: Result) -> Line:
+    runs = result.engine.budget.items()
+    text = ", ".join(
+        f"{NAMES.get(name.partition('@')[0], name)} {'healthy' if run.healthy else 'NOT healthy'} "
+        f"in {run.budget_gib:.2f} GiB"
+        for name, run in runs
+    )
+    return Line("Hard cap", text, "served again in 1.02 × its peak; quality was measured under the largest")
+
+
+def _audit(result: Result) -> Line:
+    audits = {name: audit for name, audit in result.timed_audit.items() if audit.status == "audited"}
+    text = ", ".join(
+        f"{NAMES.get(name, name)} {audit.gap_median:+.4f}"
+        for name, audit in audits.items()
+        if audit.status == "audited" and audit.gap_median is not None
+    )
+    return Line(
+        "Audit",
+        f"median gap {text} nats per token",
+        "how much less likely BF16 finds what it said while timed",
+    )
+
+
+def _perplexity(result: Result) -> Line:
+    text = ", ".join(
+        f"{name} {item.ppl:.3f} (BF16 {item.ppl_bf16:.3f}, {item.dnll:+.4f} nats per token)"
+        for name, item in result.kl.ppl.items()
+    )
+    return Line("Perplexity", text, "shown, not scored")
+
+
+def _engine(record: Record, result: Result) -> Line:
+    startup = result.engine.startup
+    held = f"{startup.weights_gib:.2f} GiB of weights held, " if startup else ""
+    version = f" · vLLM {startup.vllm_version}" if startup else ""
+    return Line(
+        "Engine",
+        f"{held}{result.engine.stored_gib:.2f} GiB stored{version} · started in {result.engine.start_seconds:.0f} s",
+        f"{record.charged_hours:.2f} GPU-hours",
+    )

@@ -1,0 +1,47 @@
+"""Joining Ray: the cluster this process belongs to, or one of this machine alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import ray
+
+__all__ = ["ray_session"]
+
+NAMESPACE = "lowbit"
+ENVIRONMENT = {
+    # Else actors and drivers without GPUs of their own see every GPU of the host.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+
+
+@contextlib.contextmanager
+def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
+    """A connection to Ray for the length of the block.
+
+    Joins the cluster of the Ray job or of RAY_ADDRESS, unless `local`. Otherwise it starts a Ray on this machine,
+    which every process of it leaves with the block; `cpus` is what a pod of it needs at least: where there are
+    fewer cores, they are shared.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if os.environ.get("RAY_ADDRESS") and not local:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+    else:
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing but loopback can reach it
+        ray.init(
+            address="local",
+            num_cpus=max(cpus, len(os.sched_getaffinity(0))),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+            object_store_memory=256 * 2**20,
+            namespace=NAMESPACE,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
