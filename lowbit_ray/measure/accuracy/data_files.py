@@ -77,13 +77,13 @@ def _folder_rows(source: TextSource, folder: Path) -> list[dict[str, Any]]:
 
 
 def _stream(reader: str, path: Path, limit: int | None) -> list[dict[str, Any]]:
-    import datasets
-
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL + 1)
+    datasets = _quiet_datasets()
     try:
-        stream = datasets.load_dataset(reader, data_files=str(path), split="train", streaming=True)
-        return [dict(row) for row in islice(stream, limit)]
+        with tempfile.TemporaryDirectory(prefix="lowbit-items-") as cache:
+            stream = datasets.load_dataset(
+                reader, data_files=str(path), split="train", streaming=True, cache_dir=cache
+            )
+            return [dict(row) for row in islice(stream, limit)]
     except Exception as error:
         if reader == "json" and (number := _first_bad_line(path)) is not None:
             raise ConfigError(
@@ -109,15 +109,13 @@ def _first_bad_line(path: Path) -> int | None:
 
 
 def _hub_rows(source: TextSource, path: str) -> list[dict[str, Any]]:
-    import datasets
-
     if source.revision is None or source.split is None:
         raise ConfigError(
             "a hub data set needs its exact revision and its split",
             where=f"{path}: {'revision' if source.revision is None else 'split'}",
             expected="a commit of 40 hexadecimal digits, and the name of a split",
         )
-    datasets.disable_progress_bars()
+    datasets = _quiet_datasets()
     try:
         rows = datasets.load_dataset(path, source.config, split=source.split, revision=source.revision)
         return [dict(row) for row in islice(rows, source.limit)]
@@ -131,6 +129,16 @@ def _hub_rows(source: TextSource, path: str) -> list[dict[str, Any]]:
             where=f"{path}@{source.revision}",
             found=type(error).__name__,
         ) from None
+
+
+def _quiet_datasets() -> Any:
+    """The module, imported when it is needed, without progress bars, reports of bad rows and calls home."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL + 1)
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    return datasets
 
 
 def _download(url: str, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 Greedy, at most the domain's `max_tokens` generated, so many requests in flight as the plan says. A request
 that fails is asked once more after the others; what fails again is recorded as unanswered, with its reason
-and without any text.
+and without any text. A server that fails two rounds of requests in a row is not asked any further: one that
+hangs would cost its time limit for each of hundreds of items.
 """
 
 from __future__ import annotations
@@ -41,22 +42,15 @@ async def collect_answers(
     such as enable_thinking), for servers that know the field. Raises EngineAnswerError where the server
     answers none of the items.
     """
-    gate = asyncio.Semaphore(plan.max_concurrency)
     arguments = dict(template_arguments or {})
     started = time.monotonic()
     async with connect(endpoint, timeout_s=timeout_s) as session:
-
-        async def ask(item: Item) -> Answer:
-            async with gate:
-                body = _request(endpoint, item, plan.domains[item.domain].max_tokens, arguments)
-                return await _ask(session, endpoint, item.id, body, timeout_s)
-
-        answers = list(await asyncio.gather(*(ask(item) for item in items)))
+        asker = _Asker(session, endpoint, plan, arguments, timeout_s)
+        answers = await asker.ask_all(items)
         failed = [index for index, answer in enumerate(answers) if answer.error is not None]
-        if len(failed) < len(items):
-            again = await asyncio.gather(*(ask(items[index]) for index in failed))
-            for index, answer in zip(failed, again, strict=True):
-                answers[index] = answer
+        again = await asker.ask_all([items[index] for index in failed])
+        for index, answer in zip(failed, again, strict=True):
+            answers[index] = answer
     if items and all(answer.error is not None for answer in answers):
         raise EngineAnswerError(
             "the server answers none of the accuracy items",
@@ -70,37 +64,61 @@ async def collect_answers(
     )
 
 
-def _request(
-    endpoint: Endpoint, item: Item, max_tokens: int, arguments: Mapping[str, str | bool]
-) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": endpoint.model,
-        "messages": [message.model_dump() for message in item.messages],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": False,
-    }
-    if arguments:  # servers that do not know the field may refuse it
-        body["chat_template_kwargs"] = dict(arguments)
-    return body
+class _Asker:
+    """Sends requests, and gives up on a server that only fails."""
 
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        endpoint: Endpoint,
+        plan: AccuracyPlan,
+        arguments: Mapping[str, str | bool],
+        timeout_s: float,
+    ) -> None:
+        self.session = session
+        self.endpoint = endpoint
+        self.plan = plan
+        self.arguments = arguments
+        self.timeout_s = timeout_s
+        self.gate = asyncio.Semaphore(plan.max_concurrency)
+        self.failures_in_a_row = 0
 
-async def _ask(
-    session: aiohttp.ClientSession,
-    endpoint: Endpoint,
-    item_id: str,
-    body: Mapping[str, Any],
-    timeout_s: float,
-) -> Answer:
-    """One reply as an Answer; a failure of the server becomes its `error`."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            reply = await post_json(session, endpoint, ROUTE, body, max_bytes=MAX_REPLY_BYTES)
-        return _answer(item_id, reply, int(body["max_tokens"]))
-    except TimeoutError:
-        return Answer(item_id=item_id, error=f"no reply within {timeout_s:g} s")
-    except EngineAnswerError as error:
-        return Answer(item_id=item_id, error=str(error))
+    async def ask_all(self, items: Sequence[Item]) -> list[Answer]:
+        return list(await asyncio.gather(*(self.ask(item) for item in items)))
+
+    async def ask(self, item: Item) -> Answer:
+        """One item's answer; a failure of the server becomes its `error`."""
+        async with self.gate:
+            if self.failures_in_a_row >= 2 * self.plan.max_concurrency:
+                return Answer(
+                    item_id=item.id, error=f"not asked after {self.failures_in_a_row} failures in a row"
+                )
+            body = self.request(item)
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    reply = await post_json(
+                        self.session, self.endpoint, ROUTE, body, max_bytes=MAX_REPLY_BYTES
+                    )
+                answer = _answer(item.id, reply, body["max_tokens"])
+            except TimeoutError:
+                answer = Answer(item_id=item.id, error=f"no reply within {self.timeout_s:g} s")
+            except EngineAnswerError as error:
+                answer = Answer(item_id=item.id, error=str(error))
+            self.failures_in_a_row = 0 if answer.error is None else self.failures_in_a_row + 1
+            return answer
+
+    def request(self, item: Item) -> dict[str, Any]:
+        """The request's JSON."""
+        body: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [message.model_dump() for message in item.messages],
+            "max_tokens": self.plan.domains[item.domain].max_tokens,
+            "temperature": 0,
+            "stream": False,
+        }
+        if self.arguments:  # servers that do not know the field may refuse it
+            body["chat_template_kwargs"] = dict(self.arguments)
+        return body
 
 
 def _answer(item_id: str, reply: Mapping[str, Any], max_tokens: int) -> Answer:

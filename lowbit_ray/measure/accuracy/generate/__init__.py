@@ -29,7 +29,7 @@ _GENERATORS: dict[DomainName, Generator] = {
     "instruction": draw_instruction,
     "retrieval": draw_retrieval,
 }
-_DRAWS = 200
+_DRAWS = 100
 """Tries for an item that was not there before; after them the supply of its kind is used up: it repeats."""
 
 

@@ -68,13 +68,13 @@ _PLANETS = "Mercury,Venus,Earth,Mars,Jupiter,Saturn,Uranus,Neptune"
 _ORDINALS = "first,second,third,fourth,fifth,sixth,seventh,eighth"
 _POLYGONS = "triangle:3,square:4,pentagon:5,hexagon:6,heptagon:7,octagon:8,nonagon:9,decagon:10,dodecagon:12"
 _FUNCTIONS = (
-    "math:sqrt gcd isclose hypot,json:dumps loads,random:shuffle randint,itertools:chain product,"
-    "functools:reduce lru_cache,heapq:heappush heappop,bisect:bisect_left insort,"
-    "shutil:rmtree copytree which,textwrap:dedent fill,hashlib:sha256 md5,statistics:median stdev,"
-    "operator:itemgetter attrgetter,copy:deepcopy,glob:iglob,contextlib:suppress nullcontext,"
-    "tempfile:mkdtemp,collections:namedtuple,struct:unpack,asyncio:gather sleep,ast:literal_eval,"
-    "base64:b64encode,difflib:get_close_matches,html:unescape,inspect:signature,pickle:dump,"
-    "secrets:token_hex,zlib:crc32,locale:setlocale,getpass:getuser,fnmatch:fnmatch"
+    "math:gcd isclose factorial comb,random:shuffle randint,itertools:chain product,"
+    "functools:lru_cache partial,heapq:heappush heappop,bisect:insort,shutil:rmtree copytree which,"
+    "textwrap:dedent shorten,hashlib:sha256 md5,statistics:median stdev,operator:itemgetter methodcaller,"
+    "copy:deepcopy,glob:iglob,contextlib:suppress redirect_stdout,tempfile:mkdtemp,collections:ChainMap,"
+    "struct:calcsize,asyncio:gather wait_for,ast:literal_eval,base64:b64encode,difflib:get_close_matches,"
+    "html:unescape,inspect:signature,secrets:token_hex,zlib:crc32,locale:setlocale,getpass:getuser,"
+    "fnmatch:fnmatchcase"
 )
 
 
@@ -94,18 +94,8 @@ class Fact:
 def facts(level: int) -> tuple[Fact, ...]:
     """All facts of a difficulty, in a fixed order."""
     kinds: tuple[tuple[Callable[[], list[Fact]], ...], ...] = (
-        (_well_known_capitals, _opposites, _first_letters),
-        (
-            _other_capitals,
-            _young,
-            _weekdays,
-            _next_letters,
-            _polygons,
-            _continents,
-            _symbols,
-            _months,
-            _planets,
-        ),
+        (_capitals, _opposites, _first_letters, _next_numbers),
+        (_young, _weekdays, _next_letters, _polygons, _continents, _symbols, _months, _planets),
         (_countries, _elements, _days_between, _modules, _atomic_numbers),
     )
     return tuple(fact for kind in kinds[level] for fact in kind())
@@ -126,14 +116,6 @@ def _table(kind: str, question: str, pairs: list[tuple[str, str]]) -> list[Fact]
 
 def _capitals() -> list[Fact]:
     return _table("capital", "What is the capital of {}?", _pairs(_CAPITALS))
-
-
-def _well_known_capitals() -> list[Fact]:
-    return _capitals()[:30]
-
-
-def _other_capitals() -> list[Fact]:
-    return _capitals()[30:]
 
 
 def _countries() -> list[Fact]:
@@ -163,6 +145,11 @@ def _weekdays() -> list[Fact]:
 def _next_letters() -> list[Fact]:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return _table("letter", "Which letter comes right after {}?", list(pairwise(letters)))
+
+
+def _next_numbers() -> list[Fact]:
+    pairs = [(str(number), str(number + 1)) for number in range(1, 200)]
+    return _table("number", "Which number comes right after {}?", pairs)
 
 
 def _first_letters() -> list[Fact]:

@@ -9,7 +9,7 @@ from lowbit_ray.measure.accuracy.scorers.verdict import MAX_ANSWER_CHARS
 
 __all__ = ["code_of", "final_number", "plain_number", "without_reasoning"]
 
-_END_OF_REASONING = "</think>"
+_START_OF_REASONING, _END_OF_REASONING = "<think>", "</think>"
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _NUMBER = r"[-−+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?"
 _NUMBER_ALONE = re.compile(rf"\s*\$?\s*({_NUMBER})\s*\.?\s*\Z")
@@ -21,9 +21,14 @@ _LONGEST_NUMBER = 60
 
 
 def without_reasoning(text: str) -> str:
-    """`text` after its last `</think>`, cut to what scorers look at, without blanks at its ends."""
-    kept = text[-MAX_ANSWER_CHARS:] if _END_OF_REASONING in text else text[:MAX_ANSWER_CHARS]
-    return kept.rpartition(_END_OF_REASONING)[2].strip()
+    """`text` after its last `</think>`, cut to what scorers look at, without blanks at its ends.
+
+    Reasoning that was cut off before its end holds no answer: the empty text.
+    """
+    _, end, answer = text.rpartition(_END_OF_REASONING)
+    if not end and text.lstrip().startswith(_START_OF_REASONING):
+        return ""
+    return answer[:MAX_ANSWER_CHARS].strip()
 
 
 def code_of(text: str) -> str:

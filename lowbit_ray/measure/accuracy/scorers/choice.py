@@ -15,7 +15,8 @@ from lowbit_ray.measure.accuracy.scorers.verdict import Outcome, case_by_case
 
 __all__ = ["judge_choice", "picked_letter", "score_choices"]
 
-_START = re.compile(r"[\s*_`(\[\"']*([A-J])(?:[\s*_`)\]\"'.:,;]|\Z)(?!\w+'?\w* (?:is|was|are)\b)")
+# "A city" and "I think" begin with a word, "B Paris" with a letter
+_START = re.compile(r"[\s*_`(\[\"']*(?:([A-J])(?:[*_`)\]\"'.:,;\n]|\s*\Z)|([B-HJ])\s)")
 _DECLARED = re.compile(
     r"(?:answer|option|choice)\s*(?:is|:|=)?\s*(?:option\s*)?[*_`(\[\"']*([A-J])(?![\w'])", re.IGNORECASE
 )
@@ -26,8 +27,8 @@ def picked_letter(text: str, options: tuple[str, ...]) -> str | None:
     """The letter of the option that `text` picks, or None."""
     letters = "ABCDEFGHIJ"[: len(options)]
     start = _START.match(text)
-    if start and start.group(1) in letters:
-        return str(start.group(1))
+    if start and (letter := start.group(1) or start.group(2)) in letters:
+        return str(letter)
     for pattern in (_DECLARED, _ALONE):
         found: set[str] = {letter.upper() for letter in pattern.findall(text)} & set(letters)
         if len(found) == 1:

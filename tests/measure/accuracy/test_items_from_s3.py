@@ -1,0 +1,68 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import boto3
+import pytest
+
+from lowbit_ray.errors import ConfigError, FetchError
+from lowbit_ray.measure.accuracy.data_files import read_rows
+from lowbit_ray.tasks import TextSource
+
+ROWS = [{"messages": f"question {n}", "scorer": "maths", "target": str(n)} for n in range(4)]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[None]:
+    """moto's server in a process of its own, with the rows in two files."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-p", "0"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stderr is not None
+    patch = pytest.MonkeyPatch()
+    try:
+        port = next(found[1] for line in server.stderr if (found := re.search(r"127\.0\.0\.1:(\d+)", line)))
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="hidden")
+        for name, rows in {
+            "math/a.jsonl": ROWS[:2],
+            "math/sub/b.jsonl": ROWS[2:],
+            "mathematics/c.jsonl": ROWS,
+        }.items():
+            body = "".join(json.dumps(row) + os.linesep for row in rows)
+            client.put_object(Bucket="hidden", Key=name, Body=body.encode())
+        client.put_object(Bucket="hidden", Key="math/README.txt", Body=b"not data")
+        yield
+    finally:
+        patch.undo()
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+@pytest.mark.usefixtures("s3")
+def test_rows_come_from_the_files_under_a_prefix() -> None:
+    rows = read_rows(TextSource(kind="folder", path="s3://hidden/math"))
+    assert [row["messages"] for row in rows] == [row["messages"] for row in ROWS]
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_wrong_revision_of_a_prefix_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"s3://hidden/math: revision"):
+        read_rows(TextSource(kind="folder", path="s3://hidden/math", revision="0" * 64))
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_missing_bucket_is_a_fetch_error() -> None:
+    with pytest.raises(FetchError, match=r"s3://nowhere/x"):
+        read_rows(TextSource(kind="folder", path="s3://nowhere/x"))
