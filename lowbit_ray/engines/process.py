@@ -36,6 +36,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 TAG = "LOWBIT_ENGINE"
 """A variable that every process of one engine has, unless it wipes its environment."""
 POLL_S = 0.1
+SETTLE_S = 0.5
 LAST_RESORT_S = 45.0
 """How long the supervisor may take beyond the grace, more than its own limit for killing."""
 OURS = (
@@ -220,8 +221,12 @@ class EngineProcess:
         return health.status == 200 or self.spec.kind == "launch"
 
     def _check_owner(self) -> None:
-        if not listens(self.port, self.tree()):
-            raise PodError("another process answers on the engine's port", where=self.address)
+        if listens(self.port, self.tree()):
+            return
+        time.sleep(SETTLE_S)  # it may have answered with its last breath
+        if not self.alive():
+            raise self.death()
+        raise PodError("another process answers on the engine's port", where=self.address)
 
     def _sweep(self, members: set[psutil.Process]) -> None:
         """Kills what outlived the supervisor, and makes sure that nothing is left."""

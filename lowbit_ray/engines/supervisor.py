@@ -26,7 +26,7 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
-TICK_S = 0.1
+TICK_S = 0.5
 KILL_LIMIT_S = 30.0
 """A process that survives SIGKILL for so long hangs in the kernel; the starter reports it."""
 TO_DEFAULT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
@@ -42,10 +42,11 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     starter = os.getppid()
+    deaths = _wake_on_death()
     first = _start(command)
     os.setpgid(0, 0)
     codes: dict[int, int] = {}
-    while not _starter_is_gone(starter):
+    while not _starter_is_gone(starter, deaths):
         _reap(codes)
         # Looking for descendants reads all of /proc, so it is done only where the answer matters.
         if first in codes and not (keep_daemons and codes[first] == 0 and descendants()):
@@ -70,11 +71,24 @@ def _start(command: list[str]) -> int:
         os._exit(127)
 
 
-def _starter_is_gone(starter: int) -> bool:
-    """Waits one tick for standard input. The parent's id is the second witness: a process that the starter
-    forked holds the other end open beyond the starter's death."""
-    readable, _, _ = select.select([0], [], [], TICK_S)
-    return bool(readable) or os.getppid() != starter
+def _wake_on_death() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def _starter_is_gone(starter: int, deaths: int) -> bool:
+    """Waits for standard input, for a child's end, or one tick.
+
+    The parent's id is the second witness of the starter's death: a process that the starter forked may hold
+    the other end of standard input open.
+    """
+    readable, _, _ = select.select([0, deaths], [], [], TICK_S)
+    if deaths in readable:
+        os.read(deaths, 4096)
+    return 0 in readable or os.getppid() != starter
 
 
 def _reap(codes: dict[int, int]) -> None:
