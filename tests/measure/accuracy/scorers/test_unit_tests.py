@@ -18,7 +18,7 @@ from lowbit_ray.measure.accuracy.scorers.verdict import Case, Outcome
 ADD = UnitTestTarget(
     checks=(CallCheck(expression="add(2, 3)", expected="5"), CallCheck(expression="add(-1, 1)", expected="0"))
 )
-QUICK = SandboxLimits(cpu_s=1, wall_s=2.5)
+QUICK = SandboxLimits(cpu_s=1)
 
 
 def value_of(code: str, expected: str) -> Outcome:
@@ -88,11 +88,11 @@ def test_no_code_is_no_answer() -> None:
 def test_an_endless_loop_times_out() -> None:
     started = time.monotonic()
     assert judge_code(ADD, "def add(a, b):\n    while True: pass", QUICK) is Outcome.TIMED_OUT
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 9
 
 
 def test_a_sleeper_times_out() -> None:
-    assert judge_code(ADD, "import time\ntime.sleep(60)", QUICK) is Outcome.TIMED_OUT
+    assert judge_code(ADD, "import time\ntime.sleep(60)", SandboxLimits(wall_s=1.5)) is Outcome.TIMED_OUT
 
 
 def test_a_segmentation_fault_is_a_crash_of_the_answer_alone() -> None:
