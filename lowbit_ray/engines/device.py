@@ -20,8 +20,8 @@ from lowbit_ray.errors import PodError
 __all__ = ["CpuDevice", "CudaDevice", "Device", "DevicePeak", "Holder", "Identity", "wait_until_clean"]
 
 GIB = 2**30
-CLEAN_GIB = 1.0
-"""A GPU with no process holds less than this: what driver and firmware reserve."""
+CLEAN_GIB = 0.25
+"""A GPU that nobody uses holds less than this, beside what driver and firmware reserve."""
 LEFT_GIB = 0.1
 """Least that counts as left behind, where the use before is known."""
 
@@ -80,10 +80,15 @@ class CudaDevice:
 
     @property
     def total_gib(self) -> float:
-        return float(self._memory().total) / GIB
+        """What programs can have: the total that CUDA, and so vLLM's gpu_memory_utilization, goes by.
+
+        NVML's own total has the driver's reserve in it (0.6 GiB on an H200), which is nobody's to use.
+        """
+        memory = self._memory()
+        return float(memory.total - memory.reserved) / GIB
 
     def used_gib(self) -> float:
-        """All memory in use, the driver's own reserve included."""
+        """Memory in use by programs and their contexts, without the driver's reserve."""
         return float(self._memory().used) / GIB
 
     def holders(self) -> tuple[Holder, ...]:
@@ -94,7 +99,7 @@ class CudaDevice:
     def is_clean(self, baseline_gib: float | None = None) -> bool:
         """Nobody computes on it, and nobody who died left memory behind.
 
-        `baseline_gib` is what was in use before; None asks for less than the 1 GiB that drivers reserve.
+        `baseline_gib` is what was in use before; None asks for next to nothing.
         """
         limit = CLEAN_GIB if baseline_gib is None else baseline_gib + LEFT_GIB
         return not self.holders() and self.used_gib() < limit
@@ -112,7 +117,7 @@ class CudaDevice:
 
     def _memory(self) -> Any:
         try:
-            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle, version=self._nvml.nvmlMemory_v2)
         except self._nvml.NVMLError as error:
             raise PodError("the GPU does not answer", where=f"GPU {self._which}", found=str(error)) from None
 

@@ -6,7 +6,9 @@ import hashlib
 import os
 import platform
 import socket
+import uuid
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import psutil
 from pydantic import BaseModel, ConfigDict
@@ -40,7 +42,7 @@ class Host(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str
-    """A hash of the host's name: tells hosts apart without naming them."""
+    """A hash of the host's name, machine id and hardware address: tells hosts apart without naming them."""
     system: str
     cpu: str
     cpus: int
@@ -57,7 +59,7 @@ class Host(BaseModel):
 def describe_host(devices: tuple[Device, ...] = ()) -> Host:
     """This host and the pod's GPUs; a CPU device adds none."""
     return Host(
-        host=hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12],
+        host=_host_hash(),
         system=f"{platform.system()} {platform.release()}",
         cpu=CpuDevice().identity().name,
         cpus=len(os.sched_getaffinity(0)),
@@ -68,6 +70,13 @@ def describe_host(devices: tuple[Device, ...] = ()) -> Host:
         torch=_release("torch"),
         ray=_release("ray"),
     )
+
+
+def _host_hash() -> str:
+    """Machines made from one image share their name and often their machine id."""
+    machine = Path("/etc/machine-id")
+    parts = (socket.gethostname(), machine.read_text() if machine.is_file() else "", hex(uuid.getnode()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def _gpu(device: Device) -> Gpu:

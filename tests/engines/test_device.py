@@ -1,6 +1,6 @@
 """Devices seen from outside: the CPU's twin for real, a GPU through a stand-in for NVML's C library."""
 
-# ruff: noqa: N802 - the names are NVML's
+# ruff: noqa: N802, N815 - the names are NVML's
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Nvml(ModuleType):
 
     NVMLError = NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+    nvmlMemory_v2 = 2
 
     def __init__(self) -> None:
         super().__init__("pynvml")
-        self.used = 0.5
+        self.used = 0.0
         self.running: list[SimpleNamespace] = []
         self.fails = False
 
@@ -44,10 +45,12 @@ class Nvml(ModuleType):
         assert uuid == "GPU-7"
         return "handle"
 
-    def nvmlDeviceGetMemoryInfo(self, _: str) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, _: str, version: int) -> SimpleNamespace:
+        assert version == self.nvmlMemory_v2
         if self.fails:
             raise NVMLError("GPU is lost")
-        return SimpleNamespace(total=int(139.8 * GIB), used=int(self.used * GIB))
+        reserved = int(0.6 * GIB)
+        return SimpleNamespace(total=int(140.4 * GIB), reserved=reserved, used=int(self.used * GIB))
 
     def nvmlDeviceGetComputeRunningProcesses(self, _: str) -> list[SimpleNamespace]:
         return self.running
@@ -79,8 +82,9 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
 
 @pytest.mark.parametrize("which", ["0", "GPU-7"])
 def test_a_gpu_is_found_by_index_and_by_uuid(nvml: Nvml, which: str) -> None:
+    nvml.used = 0.5
     device = CudaDevice(which)
-    assert device.total_gib == pytest.approx(139.8)
+    assert device.total_gib == pytest.approx(139.8)  # without the driver's reserve
     assert device.used_gib() == pytest.approx(0.5)
 
 
@@ -104,9 +108,9 @@ def test_lesson_41_a_gpu_with_a_process_is_not_clean(nvml: Nvml) -> None:
 def test_lesson_66_memory_left_behind_by_nobody_is_not_clean(nvml: Nvml) -> None:
     nvml.used = 34.0
     assert not CudaDevice("0").is_clean()
-    nvml.used = 0.7
-    assert not CudaDevice("0").is_clean(baseline_gib=0.5)
+    nvml.used = 0.2
     assert CudaDevice("0").is_clean()
+    assert not CudaDevice("0").is_clean(baseline_gib=0.0)
 
 
 def test_lesson_66_a_gpu_is_waited_for_and_its_holders_named(nvml: Nvml) -> None:
@@ -127,7 +131,7 @@ def test_a_peak_is_kept(nvml: Nvml) -> None:
     with DevicePeak((CudaDevice("0"),), interval_s=0.01) as peak:
         nvml.used = 100.0
         time.sleep(0.1)
-        nvml.used = 0.5
+        nvml.used = 0.0
         time.sleep(0.05)
     assert peak.peak_gib == pytest.approx(100.0)
     assert peak.error is None
