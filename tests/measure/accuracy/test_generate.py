@@ -5,11 +5,14 @@ from typing import get_args
 import pytest
 
 from lowbit_ray.measure.accuracy.generate import LEVELS, generate_items
-from lowbit_ray.measure.accuracy.generate.facts import facts
+from lowbit_ray.measure.accuracy.generate.facts import Fact, facts
 from lowbit_ray.measure.accuracy.generate.retrieval import approximate_tokens
 from lowbit_ray.measure.accuracy.items import ChoiceTarget, ContainmentTarget, DomainName, MathsTarget
 from lowbit_ray.measure.accuracy.scorers.answer_text import plain_number
 
+FACTS: tuple[tuple[Fact, ...], ...] = tuple(
+    tuple(fact for kind in facts(level) for fact in kind) for level in range(3)
+)
 DOMAINS: tuple[DomainName, ...] = get_args(DomainName)
 
 
@@ -39,7 +42,7 @@ def test_half_of_the_items_are_easy(domain: DomainName) -> None:
 
 
 def test_several_hundred_facts_are_known() -> None:
-    names = [fact.name for level in range(3) for fact in facts(level)]
+    names = [fact.name for level in FACTS for fact in level]
     assert len(names) >= 500
     assert len(names) == len(set(names))
 
@@ -92,7 +95,7 @@ def test_a_simple_problem_has_its_own_answer(pattern: str, value: object) -> Non
 
 
 def test_wrong_options_are_wrong_and_not_in_the_question() -> None:
-    answers = {fact.question: fact.answer for level in range(3) for fact in facts(level)}
+    answers = {fact.question: fact.answer for level in FACTS for fact in level}
     for item in generate_items("knowledge", b"seed", 300):
         question = item.messages[-1].content.partition("\n")[0]
         target = item.target
@@ -111,15 +114,15 @@ def test_wrong_options_are_wrong_and_not_in_the_question() -> None:
 
 def test_no_fact_has_two_right_answers_in_its_family() -> None:
     by_question: dict[str, set[str]] = {}
-    for level in range(3):
-        for fact in facts(level):
+    for level in FACTS:
+        for fact in level:
             by_question.setdefault(fact.question, set()).add(fact.answer)
             assert len(set(fact.family)) == len(fact.family)
     assert all(len(answers) == 1 for answers in by_question.values())
 
 
 def test_each_function_of_the_standard_library_is_in_one_module_only() -> None:
-    asked = [fact for fact in facts(2) if fact.name.startswith("module-")]
+    asked = [fact for fact in FACTS[2] if fact.name.startswith("module-")]
     assert len(asked) > 40
     for fact in asked:
         name = fact.question.rpartition(" ")[2].rstrip("?")

@@ -50,9 +50,11 @@ _CONTINENTS = (
     "South America:Brazil Peru Chile Bolivia Colombia Uruguay Ecuador Paraguay Argentina Venezuela"
 )
 _OPPOSITES = (
-    "hot:cold,big:small,up:down,day:night,fast:slow,happy:sad,old:young,light:dark,wet:dry,high:low,"
+    "hot:cold,big:small,up:down,day:night,fast:slow,happy:sad,old:young,true:false,wet:dry,high:low,"
     "open:closed,full:empty,hard:soft,rich:poor,early:late,strong:weak,left:right,clean:dirty,near:far,"
-    "thick:thin"
+    "thick:thin,long:short,good:bad,love:hate,war:peace,win:lose,buy:sell,push:pull,inside:outside,"
+    "black:white,north:south,east:west,first:last,more:less,start:end,above:below,always:never,"
+    "sweet:sour,wide:narrow"
 )
 _YOUNG = (
     "dog:puppy,cat:kitten,cow:calf,horse:foal,sheep:lamb,bear:cub,duck:duckling,frog:tadpole,goat:kid,"
@@ -62,7 +64,15 @@ _WORDS = (
     "apple bread cloud dance eagle flower garden house island jungle kitten lemon mountain night orange "
     "paper queen river summer table uncle village window yellow zebra animal bridge candle doctor engine "
     "forest guitar hammer insect jacket knife letter mirror needle ocean pencil rabbit school tiger "
-    "valley winter"
+    "valley winter album basket camera desert elbow finger glass honey iron jewel king ladder market "
+    "nurse onion pocket quilt ribbon salt tower umbrella violin wagon yard arrow banana carpet dragon "
+    "earth fence gold hotel ink judge kettle lion melon nest olive piano road silver train uniform vase "
+    "water anchor button castle drum egg farm grape harbor ice jar lake meadow nail owl plate rain star "
+    "tent wall baker circle donkey family ghost helmet lamp magnet novel parrot rocket shadow ticket "
+    "vessel whale artist beach copper dinner energy feather gate hill journey lawyer museum nephew "
+    "office palace rope sugar temple virus wolf actor butter clock diamond evening fire grass heart "
+    "infant machine number oxygen planet root spoon throat voice wheel angel bottle coffee desk error "
+    "fork guest horn image milk nose oven pepper ring snow tooth"
 )
 _PLANETS = "Mercury,Venus,Earth,Mars,Jupiter,Saturn,Uranus,Neptune"
 _ORDINALS = "first,second,third,fourth,fifth,sixth,seventh,eighth"
@@ -91,14 +101,14 @@ class Fact:
 
 
 @cache
-def facts(level: int) -> tuple[Fact, ...]:
-    """All facts of a difficulty, in a fixed order."""
+def facts(level: int) -> tuple[tuple[Fact, ...], ...]:
+    """All facts of a difficulty by kind, in a fixed order."""
     kinds: tuple[tuple[Callable[[], list[Fact]], ...], ...] = (
-        (_capitals, _opposites, _first_letters, _next_numbers),
-        (_young, _weekdays, _next_letters, _polygons, _continents, _symbols, _months, _planets),
+        (_well_known_capitals, _opposites, _first_letters),
+        (_other_capitals, _young, _weekdays, _next, _polygons, _continents, _symbols, _months, _planets),
         (_countries, _elements, _days_between, _modules, _atomic_numbers),
     )
-    return tuple(fact for kind in kinds[level] for fact in kind())
+    return tuple(tuple(kind()) for kind in kinds[level])
 
 
 def _pairs(table: str, separator: str = ":") -> list[tuple[str, str]]:
@@ -116,6 +126,14 @@ def _table(kind: str, question: str, pairs: list[tuple[str, str]]) -> list[Fact]
 
 def _capitals() -> list[Fact]:
     return _table("capital", "What is the capital of {}?", _pairs(_CAPITALS))
+
+
+def _well_known_capitals() -> list[Fact]:
+    return _capitals()[:30]
+
+
+def _other_capitals() -> list[Fact]:
+    return _capitals()[30:]
 
 
 def _countries() -> list[Fact]:
@@ -142,14 +160,12 @@ def _weekdays() -> list[Fact]:
     return _table("weekday", "Which day comes right {}?", after + before)
 
 
-def _next_letters() -> list[Fact]:
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return _table("letter", "Which letter comes right after {}?", list(pairwise(letters)))
-
-
-def _next_numbers() -> list[Fact]:
-    pairs = [(str(number), str(number + 1)) for number in range(1, 200)]
-    return _table("number", "Which number comes right after {}?", pairs)
+def _next() -> list[Fact]:
+    letters = _table(
+        "letter", "Which letter comes right after {}?", list(pairwise("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    )
+    numbers = [(str(number), str(number + 1)) for number in range(1, 100)]
+    return letters + _table("number", "Which number comes right after {}?", numbers)
 
 
 def _first_letters() -> list[Fact]:

@@ -23,7 +23,7 @@ _EXAMPLE = ("What colour is snow?\nA. red\nB. white\nC. green\nD. blue", "B")
 
 def draw_knowledge(rng: Random, level: int, context_tokens: int) -> Draft:
     """A question about a fact of the level; `context_tokens` is ignored."""
-    fact = rng.choice(facts(level))
+    fact = rng.choice(rng.choice(facts(level)))
     wrong = [option for option in fact.family if option != fact.answer and option not in fact.question]
     chosen = rng.sample(wrong, _OPTIONS - 1)
     if level == 0:
