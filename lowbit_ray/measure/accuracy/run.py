@@ -19,6 +19,7 @@ from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.accuracy.answers import Answer, Answers
 from lowbit_ray.measure.accuracy.items import Item, items_digest
 from lowbit_ray.measure.endpoint import Endpoint, connect, post_json
+from lowbit_ray.measure.load import Progress
 from lowbit_ray.tasks import AccuracyPlan
 
 __all__ = ["collect_answers"]
@@ -35,17 +36,18 @@ async def collect_answers(
     *,
     timeout_s: float,
     template_arguments: Mapping[str, str | bool] | None = None,
+    progress: Progress | None = None,
 ) -> Answers:
     """One answer an item, in the items' order.
 
     `timeout_s` bounds a whole request. `template_arguments` go to the chat template (`chat_template_kwargs`,
-    such as enable_thinking), for servers that know the field. Raises EngineAnswerError where the server
-    answers none of the items.
+    such as enable_thinking), for servers that know the field. `progress` is told the answers so far and all
+    items. Raises EngineAnswerError where the server answers none of the items.
     """
     arguments = dict(template_arguments or {})
     started = time.monotonic()
     async with connect(endpoint, timeout_s=timeout_s) as session:
-        asker = _Asker(session, endpoint, plan, arguments, timeout_s)
+        asker = _Asker(session, endpoint, plan, arguments, timeout_s, progress or _silent, len(items))
         answers = await asker.ask_all(items)
         failed = [index for index, answer in enumerate(answers) if answer.error is not None]
         again = await asker.ask_all([items[index] for index in failed])
@@ -64,6 +66,10 @@ async def collect_answers(
     )
 
 
+def _silent(answered: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
 class _Asker:
     """Sends requests, and gives up on a server that only fails."""
 
@@ -74,6 +80,8 @@ class _Asker:
         plan: AccuracyPlan,
         arguments: Mapping[str, str | bool],
         timeout_s: float,
+        progress: Progress,
+        total: int,
     ) -> None:
         self.session = session
         self.endpoint = endpoint
@@ -81,6 +89,9 @@ class _Asker:
         self.arguments = arguments
         self.timeout_s = timeout_s
         self.gate = asyncio.Semaphore(plan.max_concurrency)
+        self.progress = progress
+        self.total = total
+        self.answered = 0
         self.failures_in_a_row = 0
 
     async def ask_all(self, items: Sequence[Item]) -> list[Answer]:
@@ -104,7 +115,12 @@ class _Asker:
                 answer = Answer(item_id=item.id, error=f"no reply within {self.timeout_s:g} s")
             except EngineAnswerError as error:
                 answer = Answer(item_id=item.id, error=str(error))
-            self.failures_in_a_row = 0 if answer.error is None else self.failures_in_a_row + 1
+            if answer.error is None:
+                self.failures_in_a_row = 0
+                self.answered += 1
+                self.progress(self.answered, self.total)
+            else:
+                self.failures_in_a_row += 1
             return answer
 
     def request(self, item: Item) -> dict[str, Any]:

@@ -28,6 +28,17 @@ def test_answers_come_in_the_order_of_the_items(chat: Endpoint, make_item: Calla
     assert answers.unanswered == 0
 
 
+def test_progress_counts_the_answers(chat: Endpoint, make_item: Callable[..., Item]) -> None:
+    told: list[tuple[int, int]] = []
+    items = [make_item(f"say: word {n}") for n in range(3)]
+
+    def note(answered: int, total: int) -> None:
+        told.append((answered, total))
+
+    asyncio.run(collect_answers(chat, items, PLAN, timeout_s=5, progress=note))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_the_request_is_greedy_and_bounded(chat: Endpoint, make_item: Callable[..., Item]) -> None:
     (answer,) = collect(chat, make_item("body")).answers
     assert json.loads(answer.text) == {"max_tokens": 16, "model": "fake", "stream": False, "temperature": 0}

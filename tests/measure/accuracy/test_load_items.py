@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.measure.accuracy.data_files import folder_revision
+from lowbit_ray.measure.accuracy.data_files import folder_revision, read_rows
 from lowbit_ray.measure.accuracy.items import ChoiceTarget, InstructionTarget, UnitTestTarget
 from lowbit_ray.measure.accuracy.load_items import load_domain, make_items
 from lowbit_ray.measure.accuracy.rows import read_row
@@ -98,6 +98,17 @@ def test_a_hub_data_set_needs_its_revision() -> None:
     source = TextSource(kind="hub", path="owner/name", split="test")
     with pytest.raises(ConfigError, match=r"owner/name: revision: .*exact revision"):
         load_domain("math", Domain(items=1, max_tokens=8, source=source), b"seed", evaluations=1)
+
+
+def test_a_data_set_in_the_hubs_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` reads a folder by the same call as a repository of the hub."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    write_lines(tmp_path / "set", maths_rows(5), "test.jsonl")
+    source = TextSource(kind="hub", path=str(tmp_path / "set"), revision="0" * 40, split="test", limit=4)
+    rows = read_rows(source)
+    assert [row["target"] for row in rows] == ["1", "2", "3", "4"]
+    with pytest.raises(ConfigError, match="no such config, split or form"):
+        read_rows(source.model_copy(update={"split": "nowhere"}))
 
 
 def test_docstrings_are_no_items() -> None:
