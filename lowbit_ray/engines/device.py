@@ -119,7 +119,12 @@ class CudaDevice:
         try:
             return self._nvml.nvmlDeviceGetMemoryInfo(self._handle, version=self._nvml.nvmlMemory_v2)
         except self._nvml.NVMLError as error:
-            raise PodError("the GPU does not answer", where=f"GPU {self._which}", found=str(error)) from None
+            raise PodError(
+                "the GPU does not tell its memory",
+                where=f"GPU {self._which}",
+                found=str(error),
+                remedy="Take a lost GPU's node out of service; hosts with unified memory cannot measure.",
+            ) from None
 
     def _maybe(self, ask: Any, *arguments: object) -> int | None:
         """A figure that some devices do not offer."""

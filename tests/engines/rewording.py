@@ -1,7 +1,7 @@
 """Start-up logs of releases that no fixture is of: those of 0.25.1, reworded as the release's sources print.
 
-The wording was read in vllm/v1/worker/gpu_worker.py and vllm/v1/core/kv_cache_utils.py of 0.26.0, 0.27.1,
-0.28.0, 0.30.0 and 0.32.0; amounts stay those of the real 0.25.1 run.
+The wording was read in vllm/v1/worker/gpu_worker.py and vllm/v1/core/kv_cache_utils.py of 0.26.0, 0.27.0,
+0.27.1, 0.28.0, 0.29.0, 0.30.0 and 0.32.0; amounts stay those of the real 0.25.1 run.
 """
 
 from __future__ import annotations

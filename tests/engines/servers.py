@@ -11,12 +11,13 @@ slow N     good after N seconds
 healthy    /health is 200 for ever, completions are 500
 silent     accepts and never answers
 drip       answers one byte a second, for ever
-dies       prints the traceback of a failed start and exits with 1
+dies       prints the traceback of a failed start, ending with DIES_WITH, and exits with 1
 quits      exits with 0 at once
 crashes    ends itself with SIGSEGV
 killed     ends itself with SIGKILL
 mortal     good for one completion, then /health only
 big N      good, and holds N MiB
+grows N    good, and holds N MiB from its second completion on
 environ    good; prints its environment and arguments first
 """
 
@@ -34,6 +35,7 @@ from pathlib import Path
 MODE = sys.argv[1]
 ARGUMENT = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 completions = 0
+held = b""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,12 +46,14 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, b"")
 
     def do_POST(self) -> None:
-        global completions
+        global completions, held
         self._wait()
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         completions += 1
         if MODE == "healthy" or (MODE == "mortal" and completions > 1):
             return self._send(500, b'{"error": {"message": "the worker has died"}}')
+        if MODE == "grows" and completions == 2:
+            held = os.urandom(2**20) * int(ARGUMENT)
         choice = {"index": 0, "text": "x", "finish_reason": "length"}
         usage = {"prompt_tokens": len(request["prompt"]), "completion_tokens": 1}
         return self._send(200, json.dumps({"choices": [choice], "usage": usage}).encode())
@@ -93,10 +97,8 @@ def double_fork(wipe: bool) -> bool:
 
 def main() -> None:
     if MODE == "dies":
-        print(
-            'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: no such dtype: int3',
-            flush=True,
-        )
+        cause = os.environ.get("DIES_WITH", "ValueError: no such dtype: int3")
+        print(f'Traceback (most recent call last):\n  File "x.py", line 1\n{cause}', flush=True)
         sys.exit(1)
     if MODE == "quits":
         sys.exit(0)
@@ -125,9 +127,10 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if MODE == "slow":
         time.sleep(ARGUMENT)
-    held = os.urandom(2**20) * int(ARGUMENT) if MODE == "big" else b""
+    global held
+    if MODE == "big":
+        held = os.urandom(2**20) * int(ARGUMENT)
     serve()
-    del held
 
 
 if __name__ == "__main__":

@@ -277,6 +277,11 @@ def test_lesson_49_a_start_up_plan_leaves_no_accounts(dense: str, dense_metrics:
         read_startup(log, dense_metrics)
 
 
+def test_lesson_46_pools_are_told_with_the_release_they_are_of(dense: str, dense_metrics: str) -> None:
+    startup = read_startup(reword(dense, "0.30.0"), dense_metrics)
+    assert (startup.vllm_version, startup.release) == ("0.30.0", "0.30.0")
+
+
 def test_only_a_vllm_server_keeps_accounts(dense: str) -> None:
     assert keeps_accounts(dense)
     assert not keeps_accounts("llama_server: listening\n")

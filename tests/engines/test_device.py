@@ -127,6 +127,13 @@ def test_a_lost_gpu_is_our_fault(nvml: Nvml) -> None:
         device.used_gib()
 
 
+def test_lesson_44_a_gpu_without_memory_of_its_own_is_refused(nvml: Nvml) -> None:
+    device = CudaDevice("0")
+    nvml.fails = True  # NVML answers "Not Supported" where memory is the host's
+    with pytest.raises(PodError, match="unified memory"):
+        _ = device.total_gib
+
+
 def test_a_peak_is_kept(nvml: Nvml) -> None:
     with DevicePeak((CudaDevice("0"),), interval_s=0.01) as peak:
         nvml.used = 100.0
