@@ -87,7 +87,7 @@ def _messages(row: Mapping[str, Any]) -> list[Any]:
     last = value[-1]
     if not isinstance(last, Mapping) or last.get("role") != "user":
         raise _BadField("messages: the last one is not the user's")
-    return list(value)
+    return [_without_nothing(message, "messages") for message in value]
 
 
 def _texts(value: Any, field: str) -> list[str]:
@@ -146,13 +146,14 @@ def _instructions(row: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise _BadField("target: not a list of constraints")
     # Parquet gives every object all keys, with None where one has no value
-    return {"constraints": [_without_nothing(constraint) for constraint in value]}
+    return {"constraints": [_without_nothing(constraint, "target") for constraint in value]}
 
 
-def _without_nothing(constraint: Any) -> dict[str, Any]:
-    if not isinstance(constraint, Mapping):
-        raise _BadField("target: a constraint is not an object")
-    return {key: value for key, value in constraint.items() if value is not None}
+def _without_nothing(value: Any, field: str) -> dict[str, Any]:
+    """An object of a list without the keys that have no value."""
+    if not isinstance(value, Mapping):
+        raise _BadField(f"{field}: not a list of objects")
+    return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def _containment(row: Mapping[str, Any]) -> dict[str, Any]:

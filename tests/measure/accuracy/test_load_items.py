@@ -210,6 +210,11 @@ def test_an_assertion_becomes_an_expression_and_a_literal(
     assert (target.checks[0].expression, target.checks[0].expected) == (expression, expected)
 
 
+def test_messages_are_read_without_the_keys_that_parquet_adds() -> None:
+    row = {"messages": [{**MESSAGES[0], "name": None}], "scorer": "maths", "target": "1"}
+    assert read_row(row, number=0, domain="math", item_id="x", where="data").messages[0].role == "user"
+
+
 def test_constraints_are_read_without_the_keys_that_parquet_adds() -> None:
     constraints = [
         {"kind": "lowercase", "text": None, "count": None},

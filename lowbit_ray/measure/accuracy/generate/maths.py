@@ -37,11 +37,9 @@ class _Problem:
 
 def draw_maths(rng: Random, level: int, context_tokens: int) -> Draft:
     """A problem whose answer is an integer; `context_tokens` is ignored."""
-    kinds = (
-        (_small_sum, _small_word),
-        (_two_digits, _two_steps, _shares),
-        (_expression, _purchase, _remainder),
-    )
+    # small models get most sums right and few stories; an easy level without any right answer tells nothing
+    easy = (_small_sum, _small_sum, _small_sum, _small_word)
+    kinds = (easy, (_two_digits, _two_steps, _shares), (_expression, _purchase, _remainder))
     problem = rng.choice(kinds[level])(rng)
     question = problem.question + (_WORKED if level == 2 else "")
     return Draft(
