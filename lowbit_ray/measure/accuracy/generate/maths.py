@@ -50,7 +50,7 @@ def draw_maths(rng: Random, level: int, context_tokens: int) -> Draft:
 
 def _small_sum(rng: Random) -> _Problem:
     left, right = rng.randint(2, 20), rng.randint(1, 9)
-    sign = rng.choice("+-*")
+    sign = rng.choice("++**-")
     if sign == "+":
         return _Problem(f"What is {left} + {right}?", left + right)
     if sign == "-":
