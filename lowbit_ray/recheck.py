@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.rules import Rules, _Frozen, load_rules
+from lowbit_ray.rules import Rules, _Frozen, first_workload, load_rules
 from lowbit_ray.score import Measured, Scored, score
 from lowbit_ray.tasks import list_tasks, load_task
 
@@ -83,8 +83,6 @@ def recheck(record: dict[str, Any], rules: Rules, *, speed_floor: float) -> list
 def measured_of(record: dict[str, Any], *, speed_floor: float) -> Measured:
     """The score's inputs as a record holds them."""
     order = list(_get(record, "result.efficiency"))
-    if "serve" in order:  # the first workload's peak is the one that `memory_saved` is about
-        order.sort(key=("serve", "interactive", "long_context").index)
 
     def numbers(field: str, part: str = "") -> dict[str, float]:
         return {name: _number(record, f"result.{field}.{name}{part}") for name in order}
@@ -109,7 +107,7 @@ def measured_of(record: dict[str, Any], *, speed_floor: float) -> Measured:
 _MIRRORS = (
     ("result.peak_gib", "result.peak_memory.{first}.peak_gib"),
     ("result.bf16_peak_gib", "result.anchor_peak_memory.{first}.peak_gib"),
-    ("result.speed_serve", "result.speeds.serve"),
+    ("result.speed_serve", "result.speeds.{first}"),
 )
 """Fields that repeat another one."""
 
@@ -147,9 +145,7 @@ def _check(field: str, recorded: Any, pick: Pick, scored: Scored, wobbles: list[
 
 
 def _mirror(record: dict[str, Any], field: str, source: str) -> Check:
-    first = (
-        "serve" if "serve" in record["result"]["efficiency"] else next(iter(record["result"]["efficiency"]))
-    )
+    first = first_workload(record["result"]["efficiency"])
     recorded, other = (_get(record, path.format(first=first), optional=True) for path in (field, source))
     status: Status = "unknown" if recorded is None or other is None else "agrees"
     if status == "agrees" and abs(recorded - other) > 1e-12:

@@ -6,6 +6,7 @@ is read from here, so that a new rules file over old measurements is a rescore, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lowbit_ray.errors import ConfigError
 
-__all__ = ["DEFAULT_RULES", "WORKLOAD_NAMES", "Rules", "Workload", "load_rules"]
+__all__ = ["DEFAULT_RULES", "WORKLOAD_NAMES", "Rules", "Workload", "first_workload", "load_rules"]
 
 DEFAULT_RULES = Path(__file__).parent / "rules" / "v23.json"
 WORKLOAD_NAMES = ("serve", "interactive", "long_context")
@@ -214,6 +215,12 @@ def parse_rules(text: str | bytes, where: str) -> Rules:
                 remedy="Make them equal.",
             )
     return rules
+
+
+def first_workload(names: Iterable[str]) -> str:
+    """The workload whose peak and speed records show alone: `serve`, or the first where there is none."""
+    listed = list(names)
+    return WORKLOAD_NAMES[0] if WORKLOAD_NAMES[0] in listed else listed[0]
 
 
 @cache

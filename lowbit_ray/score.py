@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lowbit_ray.rules import Rules, ScoreRules, _Frozen
+from lowbit_ray.rules import Rules, ScoreRules, _Frozen, first_workload
 from lowbit_ray.stats import geometric_mean
 
 __all__ = ["DriftWeights", "Gate", "Measured", "Scored", "score"]
@@ -121,7 +121,7 @@ def score(measured: Measured, rules: Rules) -> Scored:
     failed = [gate for gate in gates if not gate.passed]
     share = 0.0 if measured.broken else constants.fail_share if failed else 1.0
     value = share * gain * math.exp(-max(drift, 0.0) / constants.scale)
-    first = next(iter(measured.peaks_gib))
+    first = first_workload(measured.peaks_gib)
     return Scored(
         speeds=speeds,
         speed=speed,

@@ -15,6 +15,8 @@ ENVIRONMENT = {
     # Else actors and drivers without GPUs of their own see every GPU of the host.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    # Else Ray runs its workers, and so the engines that are timed, at niceness 15: behind everything on the host.
+    "RAY_worker_niceness": "0",
 }
 
 

@@ -119,6 +119,8 @@ class Domain(_Frozen):
 class AccuracyPlan(_Frozen):
     domains: dict[Literal["math", "code", "knowledge", "instruction", "retrieval"], Domain]
     max_concurrency: Count = 16
+    chat_template_arguments: dict[str, bool | str] = Field(default_factory=dict)
+    """Passed to the chat template with each item, such as `enable_thinking: false`."""
     evaluations: Count | None = None
     """Evaluations pooled; None takes the rules' number."""
 

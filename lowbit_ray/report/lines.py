@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lowbit_ray.records import Record, Result
+from lowbit_ray.rules import WORKLOAD_NAMES
 from lowbit_ray.score import Gate
 
-__all__ = ["Line", "gate_words", "headline", "lines_of", "workload_rows"]
+__all__ = ["Line", "gate_words", "headline", "in_order", "lines_of", "workload_rows"]
 
 NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,16 @@ def lines_of(record: Record) -> list[Line]:
     ]
 
 
+def in_order(by_workload: dict[str, T]) -> Iterable[tuple[str, T]]:
+    """Entries in the rules' order of workloads; a record that was read back has them sorted by name."""
+    order = {name: place for place, name in enumerate(WORKLOAD_NAMES)}
+    return sorted(by_workload.items(), key=lambda entry: order.get(entry[0].partition("@")[0], len(order)))
+
+
 def workload_rows(result: Result) -> list[tuple[str, str, str, str, str, str]]:
     """Per workload: name, candidate's and anchor's figure, speed gain, peaks, memory gain."""
     rows = []
-    for name, speed in result.speeds.items():
+    for name, speed in in_order(result.speeds):
         peak, other = result.peak_memory[name].peak_gib, result.anchor_peak_memory[name].peak_gib
         rows.append(
             (
@@ -124,11 +134,11 @@ def _drift(result: Result) -> Line:
 
 
 def _each(gains: dict[str, float]) -> str:
-    return ", ".join(f"{NAMES.get(name, name)} {gain:.2f}×" for name, gain in gains.items())
+    return ", ".join(f"{NAMES.get(name, name)} {gain:.2f}×" for name, gain in in_order(gains))
 
 
 def _speed_note(result: Result) -> str:
-    errors = {name: error for name, error in result.speeds_se.items() if error is not None}
+    errors = {name: error for name, error in in_order(result.speeds_se) if error is not None}
     if not errors:
         return "one run a workload and side: no measured error; the rules take 5 %"
     words = ", ".join(f"{NAMES.get(name, name)} {error:.1%}" for name, error in errors.items())
@@ -147,7 +157,7 @@ def _memory(result: Result) -> Line:
 
 
 def _cap(result: Result) -> Line:
-    runs = result.engine.budget.items()
+    runs = in_order(result.engine.budget)
     text = ", ".join(
         f"{NAMES.get(name.partition('@')[0], name)} {'healthy' if run.healthy else 'NOT healthy'} "
         f"in {run.budget_gib:.2f} GiB"
@@ -157,7 +167,7 @@ def _cap(result: Result) -> Line:
 
 
 def _audit(result: Result) -> Line:
-    audits = {name: audit for name, audit in result.timed_audit.items() if audit.status == "audited"}
+    audits = {name: audit for name, audit in in_order(result.timed_audit) if audit.status == "audited"}
     text = ", ".join(
         f"{NAMES.get(name, name)} {audit.gap_median:+.4f}"
         for name, audit in audits.items()

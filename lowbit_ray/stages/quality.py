@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lowbit_ray.measure.accuracy.answers import Answers, score_answers
 from lowbit_ray.measure.accuracy.compare import Comparison, compare
+from lowbit_ray.measure.accuracy.lengths import check_lengths
 from lowbit_ray.measure.kl import KLResult
 from lowbit_ray.measure.perplexity import PerplexityResult
 from lowbit_ray.rules import _Frozen
@@ -51,6 +52,7 @@ def ask_candidate(evaluation: Evaluation, server: Server, hidden: Hidden, anchor
 def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, asked: Asked) -> Scored:
     """Scores both sides' answers and pairs them; no pod is needed."""
     rules = evaluation.rules
+    check_lengths(asked.answers, hidden.source / "tokenizer.json")
     comparison = compare(
         score_answers(hidden.items, anchor.spoken.answers),
         score_answers(hidden.items, asked.answers),

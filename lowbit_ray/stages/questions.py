@@ -105,7 +105,14 @@ class AskItems:
     timeout_s: float
 
     async def __call__(self, endpoint: Endpoint, progress: Progress) -> Answers:
-        return await collect_answers(endpoint, self.items, self.plan, timeout_s=self.timeout_s)
+        return await collect_answers(
+            endpoint,
+            self.items,
+            self.plan,
+            timeout_s=self.timeout_s,
+            template_arguments=self.plan.chat_template_arguments,
+            progress=progress,
+        )
 
 
 @dataclass(frozen=True, slots=True)

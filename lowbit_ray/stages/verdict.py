@@ -24,6 +24,7 @@ from lowbit_ray.records import (
     StageStatus,
     StageTime,
 )
+from lowbit_ray.rules import first_workload
 from lowbit_ray.score import Measured, score
 from lowbit_ray.stages.context import Evaluation, step_times
 from lowbit_ray.stages.on_pod import Efficiency
@@ -74,7 +75,7 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
         broken=broken,
     )
     scored = score(measured, rules)
-    first = next(iter(measured.peaks_gib))
+    first = first_workload(measured.peaks_gib)
     audits = _audits(eff.anchor.audits)
     floor = on_pod.anchor.spoken.floor
     return Result(

@@ -49,7 +49,8 @@ def _start(told: Told, version: str, place: str) -> str:
         f"Initializing a V1 LLM engine (v{version}) with config: model='{model}', speculative_config=None, "
         f"tokenizer='{model}', skip_tokenizer_init=False, tokenizer_mode=auto, revision=None, "
         f"dtype=torch.bfloat16, max_seq_len={told.flags.max_model_len}, load_format=auto, "
-        f"tensor_parallel_size=1, quantization=None, quantization_config=None, enforce_eager=False, "
+        "tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1, quantization=None, "
+        f"quantization_config=None, enforce_eager=False, device_config={'cpu' if told.log == 'cpu' else 'cuda'}, "
         f"kv_cache_dtype={told.flags.kv_cache_dtype}, enable_prefix_caching=False, seed=0",
     )
 

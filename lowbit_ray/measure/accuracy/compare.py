@@ -120,7 +120,8 @@ def compare(
     if not valid:
         raise _no_valid_domain(domains)
     weights = {domain.domain: 1 / len(valid) for domain in valid}
-    complete = all(domain.candidate_unanswered == 0 for domain in domains)
+    # items that the anchor could not answer either are not the candidate's fault
+    complete = all(domain.candidate_unanswered == 0 for domain in domains if domain.anchor_unanswered == 0)
     return Comparison(
         public=AccuracyResult(
             quality=Quality(tier=_tier(valid, gate) if complete else None, valid_domains=len(valid)),

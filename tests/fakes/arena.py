@@ -1,0 +1,164 @@
+"""An arena in a folder: a task whose engines are fakes, its anchor, candidates, and the driver as a process.
+
+The task is `smollm2-135m` with the fake engine in vLLM's place; everything between a submission and its record is
+the product's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from fakes.checkpoints import write_anchor, write_candidate
+
+from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.measure.accuracy.items import ChoiceTarget, ContainmentTarget, Item, MathsTarget
+from lowbit_ray.measure.accuracy.load_items import make_items
+from lowbit_ray.measure.prompts import derive_seed
+from lowbit_ray.rules import load_rules
+from lowbit_ray.settings import Settings
+from lowbit_ray.submission import Address, Submission, new_id, now
+from lowbit_ray.tasks import TASKS, Task, load_task
+
+__all__ = ["Arena", "Watching"]
+
+ENGINE = Path(__file__).with_name("engine.py")
+SECRET = "5e" * 32
+SPEED = {"log": "cpu", "size_scale": 100, "tokens_per_s": 400}
+"""The fake's pace: fast, but no burst that a client must refuse."""
+
+
+class Watching:
+    """A watch that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.reused: list[str] = []
+        self.seen: list[str] = []
+
+    def begin(self, step: str) -> None:
+        self.begun.append(step)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        self.seen.append(what)
+
+    def end(self, step: str, seconds: float, *, reused: bool) -> None:
+        if reused:
+            self.reused.append(step)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Everything of one arena, below `root`."""
+
+    root: Path
+
+    @staticmethod
+    def build(root: Path, **task: Any) -> Arena:
+        """Writes the task and its anchor; `task` overrides fields of the task's file."""
+        arena = Arena(root)
+        fields = yaml.safe_load((TASKS / "smollm2-135m.yaml").read_text())
+        fields["id"] = "fake"
+        fields["anchor"] = {"repository": "nobody/fake", "path": str(root / "anchor")}
+        fields["pod"] |= {"cpus": 1, "memory_gib": 0.5, "wait_s": 30}
+        fields["engine"] |= {"start_timeout_s": 20, "request_timeout_s": 5}
+        # the fake's tokens are bytes, so what fits the model's length is short
+        fields["accuracy"]["domains"]["retrieval"]["context_tokens"] = 48
+        (root / "tasks").mkdir(parents=True)
+        (root / "tasks" / "fake.yaml").write_text(yaml.safe_dump({**fields, **task}, sort_keys=False))
+        write_anchor(root / "anchor", **SPEED, answers="answers.json")
+        arena._write_answers(root / "anchor")
+        return arena
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            ledger=str(self.root / "ledger"),
+            cache=self.root / "cache",
+            tasks=self.root / "tasks",
+            secret=SECRET,
+            vllm_command=f"{shlex.quote(sys.executable)} {shlex.quote(str(ENGINE))}",
+        )
+
+    @property
+    def ledger(self) -> FolderLedger:
+        return FolderLedger(self.root / "ledger")
+
+    @property
+    def task(self) -> Task:
+        return load_task("fake", self.root / "tasks")
+
+    def candidate(
+        self, name: str, *, precision: Literal["bf16", "int8"] = "int8", noise: float = 0.1, **fake: Any
+    ) -> Path:
+        """A candidate's folder; `fake` goes into its fake.json."""
+        folder = self.root / name
+        write_candidate(
+            folder, precision=precision, noise=noise, **{**SPEED, "answers": "answers.json", **fake}
+        )
+        self._write_answers(folder)
+        return folder
+
+    def submit(self, checkpoint: Path, **changes: Any) -> Submission:
+        """Writes a submission into the ledger."""
+        fields: dict[str, Any] = {
+            "id": new_id(),
+            "participant": "somebody",
+            "task_id": "fake",
+            "split": "test",
+            "checkpoint": Address(kind="folder", location=str(checkpoint)),
+            "declared_precision": "W8A8KV16",
+            "method": "round to nearest",
+            "created_at": now(),
+        }
+        submission = Submission.model_validate({**fields, **changes})
+        key = f"submissions/{submission.id}/submission.json"
+        assert self.ledger.create(key, submission.model_dump_json().encode())
+        return submission
+
+    def job(self, submission: Submission) -> subprocess.Popen[str]:
+        """`python -m jobs.evaluate ID` as a process of its own, on a Ray of its own."""
+        environment = os.environ | {
+            "LOWBIT_LEDGER": self.settings.ledger,
+            "LOWBIT_CACHE": str(self.settings.cache),
+            "LOWBIT_TASKS": str(self.settings.tasks),
+            "LOWBIT_SECRET": SECRET,
+            "LOWBIT_VLLM_COMMAND": self.settings.vllm_command,
+        }
+        environment.pop("RAY_ADDRESS", None)
+        return subprocess.Popen(
+            [sys.executable, "-m", "jobs.evaluate", submission.id],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def items(self) -> tuple[Item, ...]:
+        """The accuracy items of the task, as the driver draws them."""
+        plan = self.task.accuracy
+        evaluations = plan.evaluations or load_rules().gate.quality.evaluations_pooled
+        return make_items(
+            plan, derive_seed(bytes.fromhex(SECRET), "fake", "accuracy"), evaluations=evaluations
+        )
+
+    def _write_answers(self, folder: Path) -> None:
+        """Right answers for the items whose target says one."""
+        answers: dict[str, str] = {}
+        for item in self.items():
+            asked = item.messages[-1].content
+            match item.target:
+                case MathsTarget(answer=answer) | ChoiceTarget(answer=answer):
+                    answers[hashlib.sha256(asked.encode()).hexdigest()] = f"The answer is {answer}"
+                case ContainmentTarget(any_of=(answer, *_)):
+                    answers[hashlib.sha256(asked.encode()).hexdigest()] = answer
+        (folder / "answers.json").write_text(json.dumps(answers))
