@@ -144,8 +144,9 @@ def _equal(left: object, right: object) -> bool:
 
 
 def _compare_rope(source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str) -> Iterator[Finding]:
-    expected = next(iter(read_rope(source).values()))
+    spellings = read_rope(source)
     for spelling, found in read_rope(candidate).items():
+        expected = spellings.get(spelling) or next(iter(spellings.values()))
         for layer in sorted(expected.keys() | found.keys()):
             ours, theirs = expected.get(layer, {}), found.get(layer, {})
             for key in sorted(ours.keys() | theirs.keys()):

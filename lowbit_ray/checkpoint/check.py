@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from lowbit_ray.checkpoint.contract import Contract, Track, judge, read_both, read_checkpoint
+from lowbit_ray.checkpoint.contract import Contract, Track, judge
 from lowbit_ray.checkpoint.findings import Finding, show
 from lowbit_ray.checkpoint.memory import ExpectedMemory, expect_memory
 from lowbit_ray.checkpoint.precision import Precision, parse_label
+from lowbit_ray.checkpoint.reading import read_both, read_checkpoint
 from lowbit_ray.checkpoint.servable import Servable, servable
 from lowbit_ray.rules import Rules
 from lowbit_ray.tasks import Task

@@ -64,26 +64,37 @@ def list_files(folder: Path) -> list[str]:
     pending = [(root, 0)]
     while pending:
         current, depth = pending.pop()
-        for entry in os.scandir(current):
-            path = Path(entry.path)
-            name = path.relative_to(root).as_posix()
-            if not name.isprintable():
-                raise CheckpointError("a file's name holds control characters", where=ascii(name)[:200])
-            if entry.is_symlink():
-                _check_link(path, root, name)
-            if entry.is_dir(follow_symlinks=False):
-                if depth >= MAX_DEPTH:
-                    raise CheckpointError(
-                        "folders are nested too deeply", where=name[:200], expected=MAX_DEPTH
-                    )
-                pending.append((path, depth + 1))
-            elif not stat.S_ISREG(entry.stat().st_mode):
-                raise CheckpointError("neither a file nor a folder", where=name)
-            else:
+        for entry in _entries(current):
+            name = _admit_entry(entry, root)
+            if not entry.is_dir(follow_symlinks=False):
                 found.append(name)
+            elif depth < MAX_DEPTH:
+                pending.append((Path(entry.path), depth + 1))
+            else:
+                raise CheckpointError("folders are nested too deeply", where=name[:200], expected=MAX_DEPTH)
         if len(found) > MAX_FILES:
             raise CheckpointError("too many files", where=folder.name, expected=f"at most {MAX_FILES}")
     return sorted(found)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise CheckpointError(f"the folder cannot be read: {error.strerror}", where=folder.name) from None
+
+
+def _admit_entry(entry: os.DirEntry[str], root: Path) -> str:
+    """The entry's path under `root`; CheckpointError when it is no file or folder, or leads out."""
+    name = Path(entry.path).relative_to(root).as_posix()
+    if not name.isprintable():
+        raise CheckpointError("a file's name holds control characters", where=ascii(name)[:200])
+    if entry.is_symlink():
+        _check_link(Path(entry.path), root, name)
+    if not entry.is_dir(follow_symlinks=False) and not stat.S_ISREG(entry.stat().st_mode):
+        raise CheckpointError("neither a file nor a folder", where=name)
+    return name
 
 
 def _check_link(path: Path, root: Path, name: str) -> None:
@@ -119,8 +130,11 @@ def _classify_bytes(path: Path) -> Kind | None:
     """What a file's first bytes say it is; the length of a safetensors header says nothing."""
     if path.suffix == ".safetensors":
         return None
-    with path.open("rb") as file:
-        start = file.read(4)
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise CheckpointError(f"the file cannot be read: {error.strerror}", where=path.name) from None
     if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "pickle"
     if start.startswith((b"\x7fELF", b"#!", b"MZ")):

@@ -184,7 +184,9 @@ class HubOrigin:
             if request.url.netloc.decode() != home:
                 request.headers.pop("Authorization", None)
 
-        headers = {"User-Agent": "lowbit-ray", **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"User-Agent": "lowbit-ray", "Accept-Encoding": "identity"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         return httpx2.Client(
             headers=headers,
             timeout=TIMEOUT,

@@ -126,9 +126,11 @@ def _read(piece: Weight, candidate: Candidate, plan: Plan | None) -> _Piece | No
     candidate.take(name)
     problems = []
     if bits != scheme.weights.bits:
-        problems.append(
-            _problem(main, "the tensor holds another width than the config says", bits, scheme.weights.bits)
+        # narrow integers may be kept in bytes until the engine packs them; a packed width is what is there
+        problem = _problem(
+            main, "the tensor holds another width than the config says", bits, scheme.weights.bits
         )
+        problems.append(problem.model_copy(update={"breaks": scheme.layout.packed}))
     nbytes, more = _companions(piece, candidate, scheme, main)
     return _Piece(bits, main.nbytes + nbytes, scheme, True, (*problems, *more))
 
