@@ -20,11 +20,23 @@ import aiohttp
 
 from lowbit_ray.errors import EngineAnswerError
 
-__all__ = ["MAX_ANSWER_BYTES", "Endpoint", "Refusal", "connect", "get_text", "parse_object", "post_json"]
+__all__ = [
+    "MAX_ANSWER_BYTES",
+    "Endpoint",
+    "Refusal",
+    "connect",
+    "get_text",
+    "parse_object",
+    "post_json",
+    "raise_for_status",
+    "whole_answer",
+    "wire_errors",
+]
 
 MAX_ANSWER_BYTES = 2**29
 """Largest whole answer: 2,048 positions of 200 log-probabilities are some 40 MB."""
 CONNECT_S = 30.0
+WHOLE_ANSWER = 10.0
 ERROR_BYTES = 2**16
 
 
@@ -53,7 +65,7 @@ async def connect(endpoint: Endpoint, *, timeout_s: float) -> AsyncIterator[aioh
 
     Each request has its own connection: servers drop idle ones (uvicorn after 5 s), and a client that writes
     into one which is just being dropped sees "Server disconnected". `timeout_s` is the longest wait for the
-    next byte.
+    next byte, WHOLE_ANSWER times as much that for a whole answer: a server may not feed its client for ever.
     """
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise ValueError(f"timeout_s must be finite and positive, got {timeout_s}")
@@ -83,7 +95,7 @@ async def post_json(
     Raises Refusal for HTTP 4xx and 501, EngineAnswerError for anything else that is not an object.
     """
     with wire_errors(path):
-        async with session.post(endpoint.route(path), json=body) as response:
+        async with whole_answer(session), session.post(endpoint.route(path), json=body) as response:
             await raise_for_status(response, path)
             data = await _read(response, path, max_bytes)
     return parse_object(data, path)
@@ -94,7 +106,7 @@ async def get_text(
 ) -> str | None:
     """GETs `path`; None where the server has no such route (HTTP 404, 405 or 501)."""
     with wire_errors(path):
-        async with session.get(endpoint.route(path)) as response:
+        async with whole_answer(session), session.get(endpoint.route(path)) as response:
             if response.status in (404, 405, 501):
                 return None
             await raise_for_status(response, path)
@@ -125,6 +137,11 @@ def error_kind(error: object) -> str:
         return "an error object"
     words = [str(error.get(key)) for key in ("type", "code")]
     return " ".join(word for word in words if re.fullmatch(r"[A-Za-z0-9_.]{1,40}", word)) or "an error object"
+
+
+def whole_answer(session: aiohttp.ClientSession) -> asyncio.Timeout:
+    """The limit on one whole answer, as `connect` promises it; used inside `wire_errors`."""
+    return asyncio.timeout(WHOLE_ANSWER * (session.timeout.sock_read or CONNECT_S))
 
 
 async def raise_for_status(response: aiohttp.ClientResponse, path: str) -> None:
@@ -161,7 +178,7 @@ class wire_errors:  # noqa: N801 - a context manager that reads as a function
             raise EngineAnswerError(
                 "the server stopped answering",
                 where=self.path,
-                found="no byte within the time limit",
+                found="no byte, or no whole answer, within the time limit",
                 remedy="Look at the server's log.",
             ) from None
         if isinstance(error, (aiohttp.ClientError, OSError)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 import aiohttp
 
@@ -21,6 +22,7 @@ METRICS = "/metrics"
 KV_NAMES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 RUNNING = "vllm:num_requests_running"
 HITS = "vllm:prefix_cache_hits_total"
+QUEUE = "vllm:request_queue_time_seconds"
 FIRST_POLL_S = 0.05
 
 
@@ -31,17 +33,27 @@ class Gauges:
     kv_usage: float | None
     running: float | None
     prefix_hits: float | None
+    queue_s: float | None
+    """Seconds that all requests so far have waited inside the server."""
+    queued: float | None
+    """Requests so far that have left the queue."""
 
 
 def read_gauges(text: str) -> Gauges:
     """Reads Prometheus text. Sums over engines, except the KV gauge, of which the largest counts."""
     usages = [value for name in KV_NAMES for value in _values(text, name)]
-    running, hits = _values(text, RUNNING), _values(text, HITS)
     return Gauges(
         kv_usage=max(usages) if usages else None,
-        running=sum(running) if running else None,
-        prefix_hits=sum(hits) if hits else None,
+        running=_total(text, RUNNING),
+        prefix_hits=_total(text, HITS),
+        queue_s=_total(text, f"{QUEUE}_sum"),
+        queued=_total(text, f"{QUEUE}_count"),
     )
+
+
+def _total(text: str, name: str) -> float | None:
+    values = _values(text, name)
+    return sum(values) if values else None
 
 
 def _values(text: str, name: str) -> list[float]:
@@ -65,8 +77,8 @@ class GaugeWatch:
     busy_readings: int = 0
     """Readings that saw a request running."""
     available: bool = False
-    first_hits: float | None = None
-    last_hits: float | None = None
+    first: Gauges | None = None
+    last: Gauges | None = None
     _task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def __aenter__(self) -> GaugeWatch:
@@ -89,9 +101,17 @@ class GaugeWatch:
     @property
     def prefix_hits(self) -> float | None:
         """Hits, in tokens, since the watch began."""
-        if self.first_hits is None or self.last_hits is None:
-            return None
-        return self.last_hits - self.first_hits
+        return self._gain("prefix_hits")
+
+    @property
+    def mean_queue_ms(self) -> float | None:
+        """Mean time that a request of this watch waited inside the server before it ran."""
+        waited, requests = self._gain("queue_s"), self._gain("queued")
+        return None if waited is None or not requests else 1000 * waited / requests
+
+    def _gain(self, name: Literal["prefix_hits", "queue_s", "queued"]) -> float | None:
+        before, after = getattr(self.first, name, None), getattr(self.last, name, None)
+        return None if before is None or after is None else after - before
 
     async def _poll(self) -> None:
         pause = min(FIRST_POLL_S, self.poll_s)
@@ -107,9 +127,9 @@ class GaugeWatch:
         now = read_gauges(text)
         self.available = True
         if first:
-            self.first_hits = now.prefix_hits
+            self.first = now
             return
-        self.last_hits = now.prefix_hits
+        self.last = now
         if now.running:
             self.busy_readings += 1
             self.running = max(self.running or 0.0, now.running)

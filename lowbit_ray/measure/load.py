@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from lowbit_ray.errors import ConfigError, EngineAnswerError
-from lowbit_ray.measure.endpoint import Endpoint, Refusal, post_json, raise_for_status, wire_errors
+from lowbit_ray.measure.endpoint import (
+    Endpoint,
+    Refusal,
+    post_json,
+    raise_for_status,
+    whole_answer,
+    wire_errors,
+)
 from lowbit_ray.measure.stream import COMPLETIONS, Read, Row, mentions_error, read_row
 
 __all__ = ["Extensions", "Load", "LoadResult", "Progress", "Prompt", "negotiate", "run_load"]
@@ -48,10 +55,6 @@ class Load:
     output_len: int
     """Tokens to generate for each prompt, exactly."""
     concurrency: int
-    timeout_s: float
-    """Longest wait for the next byte of an answer."""
-    request_limit_s: float
-    """Longest time a whole request may take."""
     extensions: Extensions = Extensions()
 
     def __post_init__(self) -> None:
@@ -130,19 +133,7 @@ class _Run:
     async def work(self) -> None:
         for index in self.queue:
             try:
-                async with asyncio.timeout(self.load.request_limit_s):
-                    await self._send(index)
-            except TimeoutError:
-                raise _fault(
-                    index,
-                    self.load,
-                    EngineAnswerError(
-                        "a request took too long",
-                        where=COMPLETIONS,
-                        found=f"> {self.load.request_limit_s:g} s",
-                        expected=f"{self.load.output_len} tokens",
-                    ),
-                ) from None
+                await self._send(index)
             except EngineAnswerError as error:
                 raise _fault(index, self.load, error) from None
             self.done += 1
@@ -154,7 +145,10 @@ class _Run:
         self.submitted[index] = clock() - start
         headers = {"Content-Type": "application/json"}
         with wire_errors(COMPLETIONS):
-            async with self.session.post(self.url, data=self.bodies[index], headers=headers) as response:
+            async with (
+                whole_answer(self.session),
+                self.session.post(self.url, data=self.bodies[index], headers=headers) as response,
+            ):
                 await raise_for_status(response, COMPLETIONS)
                 async for data in response.content.iter_any():
                     reads.append(Read(clock() - start, data))
