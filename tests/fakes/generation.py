@@ -21,6 +21,7 @@ class Voice:
         self.table = told.bigram.logprobs
         self.size = told.bigram.vocab_size
         self.order = np.argsort(-self.table, axis=1, kind="stable")
+        self.rank = np.argsort(self.order, axis=1) + 1
         self.tokenizer = Tokenizer.from_file(str(told.folder / "tokenizer.json"))
         self.pieces = [self._piece(token) for token in range(self.size)]
         self.asked = 0
@@ -91,10 +92,14 @@ class Voice:
         """`prompt_logprobs`: null, then one dictionary a token, keyed by id."""
         rows: list[dict[str, Any] | None] = [None]
         for previous, actual in itertools.pairwise(prompt):
-            place = {int(token): at + 1 for at, token in enumerate(self.order[previous])}
+            rank = self.rank[previous]
             rows.append(
                 {
-                    str(token): {"logprob": value, "rank": place[token], "decoded_token": self.pieces[token]}
+                    str(token): {
+                        "logprob": value,
+                        "rank": int(rank[token]),
+                        "decoded_token": self.pieces[token],
+                    }
                     for token, value in self.top(previous, actual, count).items()
                 }
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pool import Pool
+from state import State
 from told import GIB, Told
 
 __all__ = ["failure", "metrics_text", "startup_lines"]
@@ -146,10 +146,10 @@ def _cpu_lines(told: Told) -> tuple[list[str], list[str]]:
     return before, after
 
 
-def metrics_text(told: Told, pool: Pool, prefix_hits: int, generated: int) -> str:
+def metrics_text(state: State) -> str:
     """Prometheus text with vLLM's names."""
-    name = told.flags.served_model_name or str(told.folder)
-    label = f'{{engine="0",model_name="{name}"}}'
+    told, pool = state.told, state.pool
+    label = f'{{engine="0",model_name="{state.name}"}}'
     gauge = "gpu_cache_usage_perc" if told.faults.old_gauge else "kv_cache_usage_perc"
     usage = 0.0 if told.faults.zero_gauge else pool.usage
     memory = str(told.pool_bytes) if told.flags.kv_cache_memory_bytes or told.log == "cpu" else "None"
@@ -164,9 +164,11 @@ def metrics_text(told: Told, pool: Pool, prefix_hits: int, generated: int) -> st
         "num_requests_running": ("gauge", pool.running),
         "num_requests_waiting": ("gauge", len(pool.waiting)),
         gauge: ("gauge", usage),
-        "prefix_cache_queries_total": ("counter", prefix_hits),
-        "prefix_cache_hits_total": ("counter", prefix_hits),
-        "generation_tokens_total": ("counter", generated),
+        "prefix_cache_queries_total": ("counter", state.prefix_hits),
+        "prefix_cache_hits_total": ("counter", state.prefix_hits),
+        "generation_tokens_total": ("counter", state.generated),
+        "request_queue_time_seconds_count": ("counter", state.queued),
+        "request_queue_time_seconds_sum": ("counter", state.queue_s),
     }
     lines = [
         line
