@@ -144,6 +144,11 @@ def test_the_cpus_threads_are_the_pods() -> None:
     assert cpu_spec().environment["OMP_NUM_THREADS"] == "2"
 
 
+def test_on_a_cpu_no_worker_process_competes_with_the_model() -> None:
+    assert flag(cpu_spec(), "--distributed-executor-backend") == "uni"
+    assert cpu_spec().environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+
 def test_a_pool_that_is_no_number_is_named() -> None:
     task = load_task("smollm2-135m")
     plan = task.engine.model_copy(update={"environment": {"VLLM_CPU_KVCACHE_SPACE": "lots"}})
