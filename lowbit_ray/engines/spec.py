@@ -16,6 +16,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.flags import (
+    cache_environment,
+    cpu_environment,
+    cpu_flags,
+    gpu_environment,
+    gpu_flags,
+    max_model_len,
+    shared_flags,
+)
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.rules import Rules
 from lowbit_ray.tasks import Task
@@ -119,44 +128,32 @@ def vllm_spec(
     flashinfer    whether flashinfer is installed beside vLLM; where it is not, its sampler is switched off,
                   else the start fails
     """
-    plan, flags = task.engine, rules.engine_flags
-    length = plan.max_model_len or flags.max_model_len
-    if cap is not None and cap.max_model_len is not None:
-        length = min(length, cap.max_model_len)
-    prefix = "--enable-prefix-caching" if flags.enable_prefix_caching else "--no-enable-prefix-caching"
-    positional = vllm_command[-1] == "serve"
-    command = [
-        *vllm_command,
-        *([str(model_dir)] if positional else ["--model", str(model_dir)]),
-        *("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME),
-        *("--dtype", plan.dtype, "--max-model-len", str(length), "--seed", str(flags.seed)),
-        *("--max-num-seqs", str(plan.max_num_seqs or flags.max_num_seqs)),
-        *("--max-num-batched-tokens", str(plan.max_num_batched_tokens or flags.max_num_batched_tokens)),
-        *("--max-logprobs", str(max_logprobs), prefix),
-        # Sampling defaults come from the request, never from a checkpoint's generation_config.json.
-        *("--generation-config", "vllm", "--uvicorn-log-level", "warning"),
-        # Several API servers would each report a part of the KV gauge (lesson 36).
-        *(("--api-server-count", "1") if positional else ()),
-    ]
-    environment = QUIET | _caches(cache_dir)
-    if plan.device == "cuda":
-        command += _cuda_flags(rules, cap, tensor_parallel)
-        environment |= _cuda_environment(gpus, tensor_parallel, flashinfer) | plan.environment
+    environment = QUIET | cache_environment(cache_dir)
+    if task.engine.device == "cuda":
+        flags = gpu_flags(rules, cap, tensor_parallel)
+        environment |= gpu_environment(gpus, tensor_parallel, flashinfer) | task.engine.environment
     else:
-        command += _cpu_flags(plan.environment, cap)
-        environment |= _cpu_environment(task.pod.cpus) | plan.environment
-        # The variable would override the flag, and knows whole GiB only.
-        environment.pop("VLLM_CPU_KVCACHE_SPACE", None)
+        flags = cpu_flags(task, cap)
+        environment |= cpu_environment(task)
     return EngineSpec(
         kind="vllm",
-        device=plan.device,
-        command=(*command, *plan.extra_args),
+        device=task.engine.device,
+        command=(
+            *vllm_command,
+            *([str(model_dir)] if vllm_command[-1] == "serve" else ["--model", str(model_dir)]),
+            *("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME),
+            # Several API servers would each report a part of the KV gauge (lesson 36).
+            *(("--api-server-count", "1") if vllm_command[-1] == "serve" else ()),
+            *shared_flags(task, rules, cap, max_logprobs),
+            *flags,
+            *task.engine.extra_args,
+        ),
         environment=environment,
         inherits=(*HOST_VARIABLES, *OUR_VARIABLES),
         folder=cache_dir,
         model_dir=model_dir,
-        start_timeout_s=plan.start_timeout_s,
-        request_timeout_s=plan.request_timeout_s,
+        start_timeout_s=task.engine.start_timeout_s,
+        request_timeout_s=task.engine.request_timeout_s,
     )
 
 
@@ -177,106 +174,29 @@ def launch_spec(
     lies between budget and cap is for the device's context and graphs), else the rules' share.
     `device_total_gib` is the pod's memory, all of its GPUs together.
     """
-    plan, flags = task.engine, rules.engine_flags
-    length = plan.max_model_len or flags.max_model_len
-    if cap is not None and cap.max_model_len is not None:
-        length = min(length, cap.max_model_len)
-    utilization = flags.gpu_memory_utilization if cap is None else cap.budget_gib / device_total_gib
-    script = launch_dir / "launch.sh"
-    environment = QUIET | _caches(cache_dir)
+    utilization = (
+        rules.engine_flags.gpu_memory_utilization if cap is None else cap.budget_gib / device_total_gib
+    )
+    environment = QUIET | cache_environment(cache_dir)
     environment |= {
         "LOWBIT_CACHE_DIR": str(cache_dir),
         "LOWBIT_GPU_MEMORY_GIB": f"{utilization * device_total_gib:.3f}",
         "LOWBIT_GPU_MEMORY_UTILIZATION": f"{utilization:.4f}",
-        "LOWBIT_MAX_MODEL_LEN": str(length),
+        "LOWBIT_MAX_MODEL_LEN": str(max_model_len(task, rules, cap)),
         "LOWBIT_MODEL_DIR": str(model_dir),
         "LOWBIT_SERVED_NAME": SERVED_NAME,
     }
-    if plan.device == "cuda":
+    if task.engine.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     else:
         environment["OMP_NUM_THREADS"] = str(task.pod.cpus)
     return EngineSpec(
         kind="launch",
-        device=plan.device,
-        command=("bash", str(script), "serve"),
+        device=task.engine.device,
+        command=("bash", str(launch_dir / "launch.sh"), "serve"),
         environment=environment,
         folder=launch_dir,
         model_dir=model_dir,
-        start_timeout_s=plan.start_timeout_s,
-        request_timeout_s=plan.request_timeout_s,
+        start_timeout_s=task.engine.start_timeout_s,
+        request_timeout_s=task.engine.request_timeout_s,
     )
-
-
-def _caches(cache_dir: Path) -> dict[str, str]:
-    """HOME and every compile cache inside `cache_dir`; the user's own home holds tokens."""
-    return {
-        "HOME": str(cache_dir),
-        "HF_HOME": str(cache_dir / "huggingface"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"),
-        "TRITON_CACHE_DIR": str(cache_dir / "triton"),
-        "VLLM_CACHE_ROOT": str(cache_dir / "vllm"),
-        "XDG_CACHE_HOME": str(cache_dir / "xdg"),
-        "XDG_CONFIG_HOME": str(cache_dir / "config"),
-    }
-
-
-def _cuda_flags(rules: Rules, cap: Cap | None, tensor_parallel: int) -> list[str]:
-    utilization = rules.engine_flags.gpu_memory_utilization if cap is None else cap.utilization
-    # With one GPU vLLM's own choice is the engine's own process; Ray's executor is never wanted, as it
-    # would ask for a placement group inside ours.
-    backend = "mp" if tensor_parallel > 1 else "uni"
-    return [
-        *("--gpu-memory-utilization", f"{utilization:.4f}"),
-        *("--tensor-parallel-size", str(tensor_parallel)),
-        *("--distributed-executor-backend", backend),
-    ]
-
-
-def _cuda_environment(gpus: tuple[str, ...], tensor_parallel: int, flashinfer: bool) -> dict[str, str]:
-    if len(gpus) != tensor_parallel:
-        raise ConfigError(
-            "a server needs as many GPUs as its tensor-parallel size",
-            where="gpus",
-            found=len(gpus),
-            expected=tensor_parallel,
-        )
-    environment = {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-        # 0.25.1 prints its memory accounts at this level only.
-        "VLLM_LOGGING_LEVEL": "DEBUG",
-    }
-    return environment if flashinfer else environment | {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-
-
-def _cpu_flags(environment: Mapping[str, str], cap: Cap | None) -> list[str]:
-    return [
-        *("--kv-cache-memory-bytes", str(_cpu_pool(environment, cap))),
-        *("--distributed-executor-backend", "uni"),
-    ]
-
-
-def _cpu_environment(cpus: int) -> dict[str, str]:
-    """The model runs in the engine's own process.
-
-    As a worker of its own it waits for its messages in a loop that takes a core from the model's threads: on
-    two cores it serves a third less, unevenly, needs 0.45 GiB more and starts 8 s later. vLLM insists on
-    one while this variable is 1, as it would bind threads to cores there; here OMP_NUM_THREADS says how many.
-    """
-    return {"OMP_NUM_THREADS": str(cpus), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-
-
-def _cpu_pool(environment: Mapping[str, str], cap: Cap | None) -> int:
-    """Bytes of the KV pool: under a cap what it leaves, else the task's VLLM_CPU_KVCACHE_SPACE in GiB."""
-    if cap is not None:
-        return cap.kv_pool_bytes
-    space = environment.get("VLLM_CPU_KVCACHE_SPACE", "4")
-    try:
-        return int(float(space) * 2**30)
-    except ValueError:
-        raise ConfigError(
-            "the KV pool's size is not a number of GiB",
-            where="engine.environment: VLLM_CPU_KVCACHE_SPACE",
-            found=space,
-        ) from None
