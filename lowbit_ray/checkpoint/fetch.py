@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -147,8 +147,15 @@ def _fetch_all(origin: Origin, files: list[Listed], destination: Path) -> Sealed
             "not enough disk space", where=str(partial), found=f"{free} bytes", expected=f"{missing}"
         )
     largest_first = sorted(files, key=lambda file: -file.size)
+    stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
-        sealed = list(pool.map(lambda file: _fetch_one(origin, file, partial), largest_first))
+        futures = [pool.submit(_fetch_one, origin, file, partial, stop) for file in largest_first]
+        try:
+            sealed = [future.result() for future in as_completed(futures)]
+        except BaseException:  # also an interrupt: the other files stop at their next chunk
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     record = seal_record(destination, origin.name, sealed)
     if destination.exists():
         raise ConfigError(
@@ -188,7 +195,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _fetch_one(origin: Origin, file: Listed, partial: Path) -> SealedFile:
+def _fetch_one(origin: Origin, file: Listed, partial: Path, stop: threading.Event) -> SealedFile:
     """Fetches what is missing of one file, hashing on the way, and compares with what the origin says."""
     path = partial / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,6 +211,8 @@ def _fetch_one(origin: Origin, file: Listed, partial: Path) -> SealedFile:
                 update(chunk)
                 target.write(chunk)
                 start += len(chunk)
+                if stop.is_set():
+                    raise FetchError("stopped, as another file failed", where=file.path)
     digests = [digest.hexdigest() for digest in hashes]
     expected = [file.sha256 or digests[0], file.git_blob][: len(digests)]
     if start != file.size or digests != expected:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import stamina
 
-from lowbit_ray.checkpoint.origins import CHUNK, Listed
+from lowbit_ray.checkpoint.origins import Listed
 from lowbit_ray.errors import CheckpointError, FetchError
 
 __all__ = ["COMMIT", "HubOrigin", "parse_hub"]
@@ -137,7 +137,7 @@ class HubOrigin:
                 _check_status(answer, where)
                 skip = start if answer.status_code == 200 else 0  # a server without ranges sends it all
                 left = file.size - start
-                for chunk in answer.iter_bytes(CHUNK):
+                for chunk in answer.iter_bytes():  # as they arrive: a break loses nothing
                     chunk, skip = chunk[skip:], max(skip - len(chunk), 0)
                     if len(chunk) > left:
                         raise FetchError(

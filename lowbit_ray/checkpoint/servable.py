@@ -99,4 +99,5 @@ def _applies(rule: Mapping[str, Any], release: str, traits: Mapping[str, object]
     if "methods" in rule and traits["method"] not in rule["methods"]:
         return False
     value = traits[trait]
-    return value in rule["in"] if "in" in rule else value not in rule["not_in"]
+    values = value if isinstance(value, tuple) else (value,)
+    return any(one in rule["in"] if "in" in rule else one not in rule["not_in"] for one in values)

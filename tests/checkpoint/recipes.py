@@ -63,6 +63,10 @@ MIXED_LAYERS = {
     **{name: {"quant_algo": "FP8"} for name in ATTENTION},
     **{name: {"quant_algo": "NVFP4", "group_size": 16} for name in MLP},
 }
+PAYLOAD_LAYERS = {
+    **MIXED_LAYERS,
+    **{name: {"quant_algo": "iq2_xs", "block_payload_bytes": 74} for name in MLP},
+}
 HF_QUANT = {
     "producer": {"name": "modelopt", "version": "0.39.0"},
     "quantization": {
@@ -172,6 +176,13 @@ OTHERS = [
         modelopt("MIXED_PRECISION", quantized_layers=MIXED_LAYERS),
         "W4A4KV16 mixed",
         16,
+    ),
+    Recipe(
+        "modelopt, mixed with block payloads",
+        lambda module: "weight U8 n,k/256,74" if "mlp" in module else FP8_PARTS,
+        modelopt("MIXED_PRECISION", quantized_layers=PAYLOAD_LAYERS),
+        "W2A16KV16 mixed",
+        256,
     ),
     Recipe("mxfp8", MXFP8_PARTS, {"quant_method": "mxfp8", "ignored_layers": ["lm_head"]}, "W8A8KV16", 32),
     Recipe(

@@ -74,6 +74,7 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
     bits = fields.whole("bits", least=2, most=8)
     group = fields.group("group_size")
     symmetric = fields.flag("sym", default=True)
+    act_order = fields.flag("desc_act") and group != -1
     rules = []
     dynamic = fields.sub("dynamic")
     for pattern, override in (dynamic.data if dynamic else {}).items():
@@ -86,12 +87,13 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
                 entry.group("group_size", default=group),
             )
         )
+        act_order |= entry.flag("desc_act", default=fields.flag("desc_act")) and rules[-1].group != -1
     return _Plan(
         method=source.method,
         traits={
-            "bits": bits,
+            "bits": (bits, *(rule.bits for rule in rules if not rule.skip)),
             "symmetric": symmetric,
-            "act_order": fields.flag("desc_act") and group != -1,
+            "act_order": act_order,
             "checkpoint_format": fields.data.get("checkpoint_format"),
         },
         bits=bits,

@@ -19,7 +19,6 @@ from lowbit_ray.checkpoint.formats.scheme import (
     KVScheme,
     Number,
     Part,
-    Review,
     Scheme,
     scalar,
     scale_shapes,
@@ -41,8 +40,8 @@ ALGORITHMS = (
     "w4a16_nvfp4",
     "mxfp8",
 )
-PAYLOADS = ("iq2_xs", "iq2_xxs", "q8_0")
-"""Block codecs of mixed checkpoints from 0.33 on."""
+PAYLOADS = {"iq2_xs": (2, 256, 74), "iq2_xxs": (2, 256, 66), "q8_0": (8, 32, 34)}
+"""Block codecs of mixed checkpoints from vLLM 0.33 on: nominal bits, weights a block, bytes a block with scales."""
 BLOCK = 128
 KV = {"fp8": KVScheme(8, "float", scales="optional"), "nvfp4": KVScheme(4, "float", scales="optional")}
 
@@ -62,8 +61,10 @@ class _Plan(BasePlan):
             return None
         if self.layers is not None:
             entry = next((self.layers[name] for name in weight.names if name in self.layers), None)
-            if entry is None or entry[0] in PAYLOADS:
+            if entry is None:
                 return None
+            if entry[0] in PAYLOADS:
+                return _payload(entry[0])
             return _scheme(weight, entry[0], entry[1], weight_only=False)
         if weight.region == "embedding":
             return None
@@ -78,6 +79,13 @@ def mx_scale(weight: Weight, group: int = 32) -> Part:
         scale_shapes(weight.rows, weight.columns, "group", group),
         dtypes=frozenset({"U8", "F8_E8M0"}),
     )
+
+
+def _payload(codec: str) -> Scheme:
+    """Blocks that hold their own scales: `weight` U8 [N, K/block, bytes]."""
+    bits, block, size = PAYLOADS[codec]
+    layout = replace(BYTES, shapes=lambda n, k, _: ((n, k // block, size),))
+    return Scheme(Number(bits), layout, (), None, block)
 
 
 def _scheme(weight: Weight, algorithm: str, group: int, weight_only: bool) -> Scheme:
@@ -114,14 +122,10 @@ def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
     if algorithm == "mixed_precision" and layers is None:
         raise CheckpointError("mixed precision without its layers", where=fields.at("quantized_layers"))
     payloads = sorted({name for name, _ in (layers or {}).values() if name in PAYLOADS})
-    reviews = (
-        [Review(fields.at("quantized_layers"), f"block payloads ({', '.join(payloads)})")] if payloads else []
-    )
     weight_only = _weight_only(fields)
     return _Plan(
         method=source.method,
         kv=kv,
-        reviews=tuple(reviews),
         traits={
             "mixed_payload": bool(payloads),
             "nvfp4": "nvfp4" in (algorithm, *(name for name, _ in (layers or {}).values()))
