@@ -62,7 +62,7 @@ def scored(arena: Arena) -> Record:
 
 def test_a_submission_becomes_a_scored_record(scored: Record) -> None:
     assert scored.status == "done"
-    assert scored.result is not None
+    assert scored.result is not None, scored.error
     assert scored.result.score > 0
     assert scored.solution.detected_precision == "W8A8KV16"
     assert {stage.status for stage in scored.stages} == {"done"}
@@ -78,13 +78,13 @@ def test_the_record_has_every_key_of_the_arenas(scored: Record, fixtures: Path) 
 
 
 def test_every_derived_number_of_the_record_can_be_recomputed(scored: Record) -> None:
-    assert scored.result is not None
+    assert scored.result is not None, scored.error
     checks = recheck(json.loads(scored.to_json()), load_rules(), speed_floor=scored.result.speed_floor)
     assert {check.status for check in checks} == {"agrees"}
 
 
 def test_kl_is_what_the_fakes_distributions_say(arena: Arena, scored: Record) -> None:
-    assert scored.result is not None
+    assert scored.result is not None, scored.error
     exact = Bigram().kl_to(Bigram(noise=0.1))
     assert 0 < scored.result.kl.kl <= exact.max()
     assert scored.result.noise_floor.kl == pytest.approx(0.0, abs=1e-9)
@@ -102,21 +102,23 @@ def test_the_anchor_itself_scores_one_within_its_error(arena: Arena) -> None:
         arena, arena.candidate("itself", precision="bf16", noise=0.0), declared_precision="W16A16KV16"
     )
     result = record.result
-    assert result is not None
+    assert result is not None, record.error
     assert result.memory == 1.0
     assert result.kl.kl == pytest.approx(0.0, abs=1e-9)
     assert result.mean_drop == 0.0
     assert result.length_shift == 0.0
     assert result.quality.tier == "A"
     assert result.score_se is not None
-    assert result.score == pytest.approx(1.0, abs=4 * result.score_se)
+    assert result.qualified
+    # its speed is that of a fake on a machine that may be busy
+    assert result.score == pytest.approx(1.0, abs=0.1)
 
 
 def test_more_noise_reads_as_more_kl_and_reuses_the_anchors_part(arena: Arena, scored: Record) -> None:
     watch = Watching()
     record = run(arena, arena.candidate("noisy", noise=0.25), watch)
-    assert record.result is not None
-    assert scored.result is not None
+    assert record.result is not None, record.error
+    assert scored.result is not None, scored.error
     assert record.result.kl.kl > 2 * scored.result.kl.kl
     assert not any("of the anchor" in what for what in watch.seen)
 

@@ -34,7 +34,7 @@ ORDER = (
     "cli",
 )
 """The flow: a module imports only from those before it. engines.actor and engines.pod stand with the stages."""
-RAY = {"engines/actor.py", "engines/pod.py", "session.py", "evaluate.py"}
+RAY = {"engines/actor.py", "engines/pod.py", "session.py"}
 """The only modules that import Ray."""
 BASE = ("checkpoint", "cli.py", "errors.py", "rules.py", "tasks.py", "settings.py", "submission.py")
 HEAVY = {"torch", "vllm", "ray", "aiohttp", "psutil", "datasets", "pynvml", "transformers"}
@@ -61,7 +61,7 @@ def place(module: str) -> int | None:
     if module.startswith(("lowbit_ray.engines.actor", "lowbit_ray.engines.pod")):
         return ORDER.index("stages")
     parts = module.split(".")
-    return ORDER.index(parts[1]) if len(parts) > 1 and parts[0] == "lowbit_ray" else None
+    return ORDER.index(parts[1]) if len(parts) > 1 and parts[0] == "lowbit_ray" and parts[1] in ORDER else None
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -73,6 +73,11 @@ def test_imports_run_one_way(path: Path) -> None:
     for module in imports(path, top_only=True):
         there = place(module)
         assert there is None or there <= here, f"{own} imports {module}, which comes later in the flow"
+
+
+def test_every_module_has_its_place_in_the_flow() -> None:
+    names = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in modules()} - {"__init__"}
+    assert names == set(ORDER)
 
 
 def test_ray_is_imported_at_the_edge_alone() -> None:

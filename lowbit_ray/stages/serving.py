@@ -13,7 +13,7 @@ from lowbit_ray.engines.actor import Question, Started
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
-from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
 
@@ -53,6 +53,8 @@ class Server:
         aliases = {release.package: release.release}
         try:
             told: tuple[Startup | None, str] = self.pod.call("startup", self.stored_gib, aliases)
+        except EngineAnswerError:
+            raise  # the server itself fails
         except EngineError as error:
             if self.side == "candidate" and self.built.engine is not None:
                 raise  # their server pretends to keep vLLM's accounts
