@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -166,11 +166,17 @@ class HubOrigin:
 
     def _retry(self, call: Any) -> Any:
         try:
-            for attempt in stamina.retry_context(_Again, attempts=ATTEMPTS, wait_initial=self.wait_initial_s):
+            for attempt in self._attempts():
                 with attempt:
                     return call()
         except _Again as error:
             raise FetchError(f"the hub did not answer: {error}", where=self.name) from None
+
+    def _attempts(self) -> Iterable[stamina.Attempt]:
+        jitter = min(self.wait_initial_s, 1.0)
+        return stamina.retry_context(
+            _Again, attempts=ATTEMPTS, wait_initial=self.wait_initial_s, wait_jitter=jitter
+        )
 
     def _client(self) -> httpx2.Client:
         token = self.token

@@ -113,6 +113,8 @@ class Weight:
     @property
     def quantizable(self) -> bool:
         """A matrix, or matrices stacked by expert; vectors and convolutions stay as they are."""
+        if not self.elements:
+            return False
         if self.leaf == "weight":
             return len(self.shape) == 2
         return self.leaf == "" and len(self.shape) == 3 and ".experts." in self.module
@@ -141,6 +143,8 @@ def spellings(
     are the query and the KV heads, by which a fused qkv splits.
     """
     yield (weight,)
+    if not weight.shape:
+        return
     parent, _, last = weight.module.rpartition(".")
     prefix = f"{parent}." if parent else ""
     for fused, shards in FUSED.items():

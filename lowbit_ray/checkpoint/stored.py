@@ -202,7 +202,9 @@ def _read_otherwise(
         return None
     candidate.take(name)
     if bits is None:
-        shapes = _shapes(scheme.layout.shapes_of(piece, scheme.weights.bits))
+        shapes = _shapes(
+            scheme.layout.shapes_of(piece, scheme.weights.bits) if piece.quantizable else (piece.shape,)
+        )
         found = f"{main.dtype} {list(main.shape)}"
         problem = _problem(
             main, "the tensor is not this weight", found, f"{shapes} for {_says(scheme)}", "source_weights"
