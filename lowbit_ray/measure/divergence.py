@@ -102,7 +102,7 @@ def _least_divergence(p: Array, tail: Array, mass: Array, cap: Array, floor: Arr
     Each q ≤ cap, the tail's q ≥ floor (the listed ids that are not the anchor's lie in it), all sum to mass.
     """
     scale, q = _fill(p, tail, mass, cap)
-    q_tail = np.where(np.isfinite(scale), scale * tail, mass - q.sum(axis=1))
+    q_tail = np.where(tail > 0, np.where(np.isfinite(scale), scale, 0) * tail, mass - q.sum(axis=1))
     bound = q_tail < floor
     if bound.any():
         left = np.clip(mass - floor, LEAST, None)
@@ -118,10 +118,9 @@ def _fill(p: Array, free: Array, mass: Array, cap: Array) -> tuple[Array, Array]
     used = np.hstack([zero, np.cumsum(p, axis=1)])
     uncapped = np.clip(used[:, -1:] - used, 0, None) + free[:, None]
     spare = mass[:, None] - capped * cap[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scales = np.where(uncapped > 0, spare / uncapped, np.inf)
-    heights = np.where(np.hstack([p, zero]) > 0, scales * np.hstack([p, zero]), 0)
-    first = (heights <= cap[:, None]).argmax(axis=1)
-    scale = scales[np.arange(len(p)), first]
+    rows = np.arange(len(p))
+    first = (spare * np.hstack([p, zero]) <= cap[:, None] * uncapped).argmax(axis=1)
+    share = uncapped[rows, first]
+    scale = np.where(share > 0, spare[rows, first] / np.where(share > 0, share, 1), np.inf)
     limit = np.where(p > 0, scale[:, None] * np.where(p > 0, p, 1), 0)
     return scale, np.minimum(limit, cap[:, None])

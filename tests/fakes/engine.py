@@ -35,14 +35,18 @@ class Engine:
     """The routes."""
 
     def __init__(self, told: Told) -> None:
-        self.told = told
         self.state = State(told)
+
+    @property
+    def told(self) -> Told:
+        return self.state.told
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=2**28)
         app.router.add_get("/health", self.health)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/version", self.version)
+        app.router.add_post("/fake", self.tell)
         app.router.add_get("/v1/models", self.models)
         app.router.add_post("/v1/completions", self.completions)
         app.router.add_post("/v1/chat/completions", self.chat)
@@ -50,6 +54,11 @@ class Engine:
 
     async def health(self, _: web.Request) -> web.Response:
         await self._maybe_silent()
+        return web.Response()
+
+    async def tell(self, request: web.Request) -> web.Response:
+        """Not vLLM's: fields of fake.json that hold from now on, all others as at the start."""
+        self.state.tell(await request.json())
         return web.Response()
 
     async def version(self, _: web.Request) -> web.Response:
@@ -237,7 +246,13 @@ async def serve(told: Told) -> None:
         print(f"{place} {reason}", flush=True)
         raise SystemExit(1)
     print("\n".join(after), flush=True)
-    runner = web.AppRunner(Engine(told).app(), access_log=None, handle_signals=False, shutdown_timeout=0.2)
+    runner = web.AppRunner(
+        Engine(told).app(),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=0.2,
+        handler_cancellation=True,  # as vLLM: a client that goes away frees its blocks
+    )
     await runner.setup()
     flags = told.flags
     site = web.UnixSite(runner, flags.uds) if flags.uds else web.TCPSite(runner, flags.host, flags.port)

@@ -16,15 +16,22 @@ __all__ = ["Voice"]
 class Voice:
     """Generates and scores; knows nothing of HTTP."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(
+        self, told: Told, tokenizer: Tokenizer | None = None, pieces: list[str] | None = None
+    ) -> None:
         self.told = told
         self.table = told.bigram.logprobs
         self.size = told.bigram.vocab_size
         self.order = np.argsort(-self.table, axis=1, kind="stable")
         self.rank = np.argsort(self.order, axis=1) + 1
-        self.tokenizer = Tokenizer.from_file(str(told.folder / "tokenizer.json"))
-        self.pieces = [self._piece(token) for token in range(self.size)]
+        self.tokenizer = tokenizer or Tokenizer.from_file(str(told.folder / "tokenizer.json"))
+        self.pieces = pieces or [self._piece(token) for token in range(self.size)]
         self.asked = 0
+        """Texts scored or continued so far."""
+
+    def retold(self, told: Told) -> Voice:
+        """The voice of the same vocabulary that was told something else."""
+        return Voice(told, self.tokenizer, self.pieces)
 
     def _piece(self, token: int) -> str:
         return self.tokenizer.decode([token], skip_special_tokens=True)

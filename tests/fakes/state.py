@@ -8,12 +8,13 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 from generation import Voice
 from pool import Pool
-from told import Told
+from told import Faults, Told
 
 __all__ = ["State"]
 
@@ -22,7 +23,7 @@ class State:
     """One running engine."""
 
     def __init__(self, told: Told) -> None:
-        self.told = told
+        self.told = self.first_told = told
         self.voice = Voice(told)
         self.pool = Pool(told.pool_tokens, told.flags.max_num_seqs)
         self.name = told.flags.served_model_name or str(told.folder)
@@ -33,6 +34,17 @@ class State:
         self.queue_s = 0.0
         self.queued = 0
         self.seen: set[bytes] = set()
+
+    def tell(self, changes: dict[str, Any]) -> None:
+        """Becomes an engine that was told otherwise, its counters at zero: one process serves many tests."""
+        faults = Faults(**changes.pop("faults", {}))
+        bigram = replace(self.first_told.bigram, **changes.pop("bigram", {}))
+        told = replace(self.first_told, faults=faults, bigram=bigram, **changes)
+        self.voice = self.voice.retold(told)
+        self.told = told
+        self.pool.tokens = told.pool_tokens
+        self.count = self.prefix_hits = 0
+        self.seen.clear()
 
     @asynccontextmanager
     async def admitted(self, length: int) -> AsyncIterator[None]:

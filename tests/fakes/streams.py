@@ -41,7 +41,7 @@ async def send(state: State, request: web.Request, answer: Answer) -> web.Stream
         await response.prepare(request)
         try:
             await _tokens(state, response, answer)
-        except (ConnectionResetError, asyncio.CancelledError):
+        except ConnectionResetError:
             return response
     state.generated += len(answer.tokens)
     if (answer.body.get("stream_options") or {}).get("include_usage") and not faults.no_usage:
@@ -66,7 +66,7 @@ async def _tokens(state: State, response: web.StreamResponse, answer: Answer) ->
         await asyncio.sleep(0.02)
     if faults.burst:
         await asyncio.sleep(pace * len(tokens))
-        pace = 1e-4
+        pace = 1e-3
     start = time.perf_counter()
     for at in range(0, len(tokens), step):
         part = tokens[at : at + step]

@@ -1,0 +1,52 @@
+"""What /metrics says, from real pages and from a running engine."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from served import Served
+
+from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.endpoint import connect
+from lowbit_ray.measure.gauges import GaugeWatch, read_gauges
+
+
+def test_a_real_page_of_0_25_1_is_read(fixtures: Path) -> None:
+    gauges = read_gauges((fixtures / "vllm-0.25.1-h200.metrics").read_text())
+    assert (gauges.kv_usage, gauges.running, gauges.prefix_hits, gauges.queued) == (0.0, 0.0, 0.0, 609.0)
+
+
+def test_a_real_page_of_the_cpu_build_is_read(fixtures: Path) -> None:
+    gauges = read_gauges((fixtures / "vllm-0.32.0-cpu-smollm2-bf16.metrics").read_text())
+    assert gauges.kv_usage is not None
+    assert gauges.running is not None
+
+
+def test_engines_are_summed_and_the_fullest_pool_counts() -> None:
+    text = (
+        'vllm:kv_cache_usage_perc{engine="0"} 0.25\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
+        'vllm:num_requests_running{engine="0"} 3.0\nvllm:num_requests_running{engine="1"} 4.0\n'
+    )
+    gauges = read_gauges(text)
+    assert (gauges.kv_usage, gauges.running) == (0.5, 7.0)
+
+
+def test_another_metric_whose_name_begins_alike_is_not_read() -> None:
+    assert read_gauges('vllm:num_requests_running_by_reason{a="b"} 9\n').running is None
+
+
+def test_a_value_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(EngineAnswerError, match="not a number"):
+        read_gauges("vllm:num_requests_running many\n")
+
+
+def test_a_server_without_metrics_says_nothing(anchor: Served) -> None:
+    anchor.tell(faults={"no_metrics": True})
+
+    async def go() -> GaugeWatch:
+        async with connect(anchor.endpoint, timeout_s=5) as session, GaugeWatch(session, anchor.endpoint, 0.02) as watch:
+            await asyncio.sleep(0.05)
+        return watch
+
+    watch = asyncio.run(go())
+    assert (watch.kv_usage, watch.running, watch.prefix_hits, watch.mean_queue_ms) == (None, None, None, None)

@@ -1,0 +1,98 @@
+"""Streams: from timed reads to a row, whatever the chunks look like."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.stream import Read, Row, mentions_error, read_row
+
+
+def chunk(ids: list[int] | None = None, text: str = "", **fields: Any) -> bytes:
+    choice: dict[str, Any] = {"index": 0, "text": text}
+    if ids is not None:
+        choice["token_ids"] = ids
+    return b"data: " + json.dumps({"choices": [choice], **fields}).encode() + b"\n\n"
+
+
+USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def row(*data: bytes, ids_expected: bool = True) -> Row:
+    return read_row(0, 0.0, [Read(float(at), part) for at, part in enumerate(data, 1)], ids_expected=ids_expected)
+
+
+def test_each_chunk_with_a_token_has_the_time_of_its_read() -> None:
+    assert row(chunk([1]), chunk([2]), chunk([3]), USAGE, DONE).token_times_s == (1.0, 2.0, 3.0)
+
+
+def test_an_event_cut_in_two_has_the_time_of_its_end() -> None:
+    whole = chunk([1])
+    assert row(whole[:20], whole[20:], chunk([2])).token_times_s == (2.0, 3.0)
+
+
+def test_several_events_in_one_read_share_its_time() -> None:
+    assert row(chunk([1]) + chunk([2]), USAGE).token_times_s == (1.0, 1.0)
+
+
+def test_without_ids_a_chunk_counts_when_it_has_text() -> None:
+    assert row(chunk(text=""), chunk(text="a"), ids_expected=False).token_times_s == (2.0,)
+
+
+def test_usage_and_ids_are_kept() -> None:
+    read = row(chunk([7, 8], "ab"), chunk([9], "c"), USAGE)
+    assert (read.prompt_tokens, read.completion_tokens) == (5, 3)
+    assert (read.token_ids, read.text) == ((7, 8, 9), "abc")
+
+
+def test_comments_blank_lines_and_carriage_returns_are_skipped() -> None:
+    assert row(b": ping\r\n\r\n" + chunk([1]).replace(b"\n", b"\r\n"), b"event: x\n").token_ids == (1,)
+
+
+def test_a_last_event_without_a_newline_counts() -> None:
+    assert row(chunk([1]).rstrip()).token_ids == (1,)
+
+
+def test_an_error_object_in_the_stream_is_an_error_that_quotes_nothing() -> None:
+    with pytest.raises(EngineAnswerError, match="error in place of tokens") as caught:
+        row(b'data: {"error": {"message": "your prompt was: canary", "type": "Fault", "code": 500}}\n\n')
+    assert "canary" not in str(caught.value)
+    assert "Fault 500" in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b"data: nonsense\n", b"data: [1]\n", b'data: {"choices": [3]}\n', b"data: 4\n"])
+def test_an_event_that_is_no_chunk_is_an_error(line: bytes) -> None:
+    with pytest.raises(EngineAnswerError, match="not a completion chunk"):
+        row(line)
+
+
+def test_an_empty_stream_is_a_row_without_tokens() -> None:
+    assert row().token_times_s == ()
+
+
+def test_times_follow_their_definitions() -> None:
+    read = Row(0, 1.0, (3.0, 4.0, 7.0), 7.5, 5, 5, None, "")
+    assert (read.ttft_s, read.tpot_s, read.e2e_s) == (2.0, 1.0, 6.0)
+
+
+def test_text_that_says_error_is_no_error() -> None:
+    spoken = chunk([1], 'he said "error" twice')
+    assert not mentions_error(spoken)
+    assert row(spoken).token_ids == (1,)
+
+
+@given(st.lists(st.integers(1, 40), max_size=60))
+def test_where_reads_are_cut_changes_neither_ids_nor_text(cuts: list[int]) -> None:
+    data = b"".join([chunk([n], chr(97 + n)) for n in range(8)]) + USAGE + DONE
+    parts = []
+    for cut in cuts:
+        parts.append(data[:cut])
+        data = data[cut:]
+    read = row(*[part for part in [*parts, data] if part])
+    assert read.token_ids == tuple(range(8))
+    assert read.text == "abcdefgh"
+    assert list(read.token_times_s) == sorted(read.token_times_s)
