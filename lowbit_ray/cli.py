@@ -135,9 +135,7 @@ def _leave(code: int) -> None:
 def main() -> NoReturn:
     """Runs the command line; an error raised on purpose is one line, not a traceback."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        code = app(standalone_mode=False)
     except LowbitError as error:
         err.print(f"[bold red]{type(error).__name__}[/]", end=" ")
         err.print(str(error), markup=False, highlight=False)
@@ -151,4 +149,4 @@ def main() -> NoReturn:
             raise
         show()
         sys.exit(2)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

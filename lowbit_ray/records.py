@@ -129,6 +129,9 @@ class Result(_Frozen):
     drift_se: float | None
     executed: ExecutedPrecision | None
     """What the engine said that it computes with; None where it did not say."""
+    foreign_cpu: dict[str, float]
+    """Largest share of the host's CPUs that neither the engine nor its client used while a workload was timed, of
+    both sides: on a busy host speeds mean nothing."""
     gates: tuple[Gate, ...]
     mean_drop_se: float | None
     noise_floor: NoiseFloor

@@ -61,7 +61,9 @@ def place(module: str) -> int | None:
     if module.startswith(("lowbit_ray.engines.actor", "lowbit_ray.engines.pod")):
         return ORDER.index("stages")
     parts = module.split(".")
-    return ORDER.index(parts[1]) if len(parts) > 1 and parts[0] == "lowbit_ray" and parts[1] in ORDER else None
+    return (
+        ORDER.index(parts[1]) if len(parts) > 1 and parts[0] == "lowbit_ray" and parts[1] in ORDER else None
+    )
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -23,6 +23,7 @@ from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak, wait_until_clean
 from lowbit_ray.engines.filler import Filler
 from lowbit_ray.engines.host import Host, describe_host
+from lowbit_ray.engines.neighbours import NeighbourWatch
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import EngineSpec
 from lowbit_ray.errors import EngineError, PodError
@@ -120,6 +121,12 @@ class EngineActor:
             if not engine.alive():
                 raise engine.death() from error
             raise
+
+    def ask_watched(self, question: Question, what: str) -> tuple[Any, float]:
+        """As `ask`, and the share of the host's CPUs that others used meanwhile."""
+        with NeighbourWatch(self._running().tree) as watch:
+            answer = self.ask(question, what)
+        return answer, watch.share
 
     def startup(self, stored_gib: float | None, aliases: dict[str, str]) -> tuple[Startup | None, str]:
         """The engine's own accounts, None where it keeps none, and what it has printed so far."""

@@ -13,6 +13,8 @@ from lowbit_ray.score import Gate
 __all__ = ["Line", "gate_words", "headline", "in_order", "lines_of", "workload_rows"]
 
 NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
+BUSY = 0.1
+"""Share of the host's CPUs in others' hands above which speeds are shown with a warning."""
 T = TypeVar("T")
 
 
@@ -139,10 +141,17 @@ def _each(gains: dict[str, float]) -> str:
 
 def _speed_note(result: Result) -> str:
     errors = {name: error for name, error in in_order(result.speeds_se) if error is not None}
-    if not errors:
-        return "one run a workload and side: no measured error; the rules take 5 %"
     words = ", ".join(f"{NAMES.get(name, name)} {error:.1%}" for name, error in errors.items())
-    return f"measured error {words}; the rules take 5 %"
+    note = f"measured error {words}" if errors else "one run a workload and side: no measured error"
+    return f"{note}; the rules take 5 %{_busy(result)}"
+
+
+def _busy(result: Result) -> str:
+    busy = {name: share for name, share in in_order(result.foreign_cpu) if share > BUSY}
+    if not busy:
+        return ""
+    words = ", ".join(f"{share:.0%} during {NAMES.get(name, name)}" for name, share in busy.items())
+    return f" · WARNING: others used the host's CPUs ({words}): do not trust these speeds"
 
 
 def _memory(result: Result) -> Line:

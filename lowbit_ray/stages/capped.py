@@ -42,7 +42,7 @@ def capped_run(
 ) -> BudgetRun:
     """Runs the workload under the cap, on fresh prompts."""
     workload = evaluation.task.timed_workloads(evaluation.rules)[name]
-    capped = time_workload(evaluation, server, name, workload, hidden.timed(name, workload, "capped"))
+    capped, _ = time_workload(evaluation, server, name, workload, hidden.timed(name, workload, "capped"))
     rules = evaluation.rules.engine
     budget = budget_of(timed.peaks[name].peak_gib, rules)
     return judge(budget, timed.runs[name][0], capped.run, workload, rules)

@@ -33,6 +33,8 @@ class TimedSide(_Frozen):
     """What the first repeat said."""
     peaks: dict[str, PeakMemory]
     """The largest of the repeats."""
+    foreign_cpu: dict[str, float]
+    """Largest share of the host's CPUs that others used while a workload was timed."""
     start_log: str
     """What the engine said while it started."""
 
@@ -43,16 +45,18 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
     runs: dict[str, tuple[WorkloadRun, ...]] = {}
     outputs: dict[str, tuple[Output, ...]] = {}
     peaks: dict[str, PeakMemory] = {}
+    foreign: dict[str, float] = {}
     for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
         timed = [
             time_workload(evaluation, server, name, workload, hidden.timed(name, workload, repeat))
             for repeat in range(evaluation.rules.rules.repeats)
         ]
         device_peak_gib = server.device_peak_gib()
-        runs[name] = tuple(each.run for each in timed)
-        outputs[name] = timed[0].outputs
+        runs[name] = tuple(each.run for each, _ in timed)
+        outputs[name] = timed[0][0].outputs
+        foreign[name] = max(share for _, share in timed)
         peaks[name] = max(
-            (peak_memory(startup, each.run, workload, device_peak_gib=device_peak_gib) for each in timed),
+            (peak_memory(startup, each.run, workload, device_peak_gib=device_peak_gib) for each, _ in timed),
             key=lambda peak: peak.peak_gib,
         )
     return TimedSide(
@@ -61,6 +65,7 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
         runs=runs,
         outputs=outputs,
         peaks=peaks,
+        foreign_cpu=foreign,
         start_log=start_log,
     )
 
@@ -71,10 +76,10 @@ def time_workload(
     name: str,
     workload: Workload,
     prompts: tuple[Sequence[Prompt], WarmUp],
-) -> Timed:
-    """One timed run, warm-up included."""
+) -> tuple[Timed, float]:
+    """One timed run, warm-up included, and the share of the host's CPUs that others used meanwhile."""
     question = TimeWorkload(name, workload, *prompts, timeout_s=evaluation.task.engine.request_timeout_s)
-    timed: Timed = server.ask(question, f"timing {name}")
+    timed: tuple[Timed, float] = server.ask_watched(question, f"timing {name}")
     return timed
 
 

@@ -46,6 +46,12 @@ class Server:
         self._ensure_started()
         return self.pod.call("ask", question, what, watch=self._watch)
 
+    def ask_watched(self, question: Question, what: str) -> tuple[Any, float]:
+        """As `ask`, and the share of the host's CPUs that others used meanwhile."""
+        self._ensure_started()
+        answer: tuple[Any, float] = self.pod.call("ask_watched", question, what, watch=self._watch)
+        return answer
+
     def startup(self) -> tuple[Startup | None, str]:
         """The engine's own accounts, None where it keeps none, and all that it has printed."""
         self._ensure_started()

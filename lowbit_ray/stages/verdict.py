@@ -119,6 +119,10 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
         accuracy_items=public.items,
         drift_se=scored.drift_se,
         executed=_executed(eff, contract),
+        foreign_cpu={
+            name: round(max(share, anchor.foreign_cpu[name]), DIGITS)
+            for name, share in candidate.foreign_cpu.items()
+        },
         gates=scored.gates,
         mean_drop_se=public.mean_drop_se,
         noise_floor=NoiseFloor(kl=floor.kl, kl_se=floor.kl_se),

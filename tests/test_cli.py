@@ -1,0 +1,108 @@
+"""The commands as a user types them: exit codes, one-line errors, help with an example, JSON for programs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.checkpoints import write_anchor, write_candidate
+
+ROOT = Path(__file__).parents[1]
+
+
+def lowbit(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from lowbit_ray.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **environment},
+    )
+
+
+COMMANDS = re.findall(r"@app\.command\(epilog", (ROOT / "lowbit_ray" / "cli.py").read_text())
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    listing = lowbit("--help").stdout
+    names = re.findall(r"^│ ([a-z]+) ", listing.partition("Commands")[2], re.MULTILINE)
+    assert len(names) == len(COMMANDS)
+    for name in names:
+        done = lowbit(name, "--help")
+        assert done.returncode == 0
+        assert f"Example: lowbit {name}" in done.stdout
+        assert "--json" in done.stdout
+
+
+def test_a_record_that_agrees_is_exit_code_0(fixtures: Path) -> None:
+    done = lowbit("score", fixtures / "record-a553eefea2d24359.json")
+    assert done.returncode == 0, done.stderr
+    assert "22 of 23 derived numbers agree" in done.stdout
+
+
+def test_a_record_that_differs_is_exit_code_1_and_says_where(fixtures: Path, tmp_path: Path) -> None:
+    record = json.loads((fixtures / "record-a553eefea2d24359.json").read_text())
+    record["result"]["score"] = 1.7
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    done = lowbit("score", tmp_path / "record.json", "--json")
+    assert done.returncode == 1
+    differing = [check for check in json.loads(done.stdout) if check["status"] == "differs"]
+    assert [check["field"] for check in differing] == ["result.score"]
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}"], ids=["missing", "no JSON", "no object", "empty"])
+def test_what_is_no_record_is_exit_code_2_and_one_line(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "record.json"
+    if content is not None:
+        path.write_text(content)
+    done = lowbit("score", path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ConfigError")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_kept_contract_is_exit_code_0(tmp_path: Path) -> None:
+    source, candidate = (
+        write_anchor(tmp_path / "source"),
+        write_candidate(tmp_path / "candidate", precision="int8"),
+    )
+    done = lowbit("check", source, candidate, "--task", "smollm2-135m", "--declared", "W8A8KV16", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["kept"]
+    assert report["agrees"]
+
+
+def test_a_broken_contract_is_exit_code_1_with_file_and_field(tmp_path: Path) -> None:
+    source, candidate = (
+        write_anchor(tmp_path / "source"),
+        write_candidate(tmp_path / "candidate", precision="int8"),
+    )
+    config = json.loads((candidate / "config.json").read_text())
+    (candidate / "config.json").write_text(json.dumps(config | {"hidden_size": 128}))
+    done = lowbit("check", source, candidate, "--task", "smollm2-135m")
+    assert done.returncode == 1
+    assert "hidden_size" in done.stdout
+
+
+def test_a_folder_that_cannot_be_read_is_exit_code_2(tmp_path: Path) -> None:
+    done = lowbit("check", write_anchor(tmp_path / "source"), tmp_path / "nowhere")
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_submission_is_named(tmp_path: Path) -> None:
+    done = lowbit("evaluate", "0123456789abcdef", LOWBIT_LEDGER=str(tmp_path))
+    assert done.returncode == 2
+    assert "0123456789abcdef" in done.stderr
+
+
+def test_a_wrong_option_is_exit_code_2() -> None:
+    assert lowbit("score", "--frobnicate").returncode == 2
+    assert lowbit("demo", "--candidate", "w2a2").returncode == 2
