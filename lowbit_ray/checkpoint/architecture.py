@@ -24,6 +24,7 @@ TABLE = Path(__file__).parent / "data" / "config_fields.yaml"
 NESTED = frozenset({"text_config", "vision_config", "audio_config", "thinker_config"})
 """Objects that are configurations of their own, compared field by field with the same table."""
 MISSING = object()
+TIE = "tie_word_embeddings"
 MAX_FINDINGS = 50
 
 
@@ -42,8 +43,15 @@ def _table() -> _Table:
 
 def compare_architecture(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> tuple[Finding, ...]:
     """All differences that break the contract, and keys of the candidate that are refused, at most 50."""
-    findings = [*_refused(candidate), *_compare(source, candidate, "")]
+    findings = [*_refused(candidate), *_compare(source, candidate, "", _inner_ties(source, candidate))]
     return tuple(findings[:MAX_FINDINGS])
+
+
+def _inner_ties(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> tuple[bool, bool]:
+    """What text_config says where the top level does not; tied where neither does."""
+    texts = (config.get("text_config") for config in (source, candidate))
+    ours, theirs = (not isinstance(text, dict) or text.get(TIE, True) is not False for text in texts)
+    return ours, theirs
 
 
 def _refused(candidate: Mapping[str, Any]) -> Iterator[Finding]:
@@ -69,26 +77,34 @@ def _at(data: object, path: str) -> object:
     return data
 
 
-def _compare(source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str) -> Iterator[Finding]:
-    table = _table()
+def _compare(
+    source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str, outer: tuple[bool, bool]
+) -> Iterator[Finding]:
+    table, tied = _table(), _tied(source, candidate, outer)
     skipped = table.may_differ | ROPE_FIELDS | table.refused.keys()
     for key in sorted((source.keys() | candidate.keys()) - skipped):
         ours, theirs = source.get(key, MISSING), candidate.get(key, MISSING)
         if key in NESTED and isinstance(ours, dict) and isinstance(theirs, dict):
-            yield from _compare(ours, theirs, f"{prefix}{key}.")
-        elif key == "tie_word_embeddings":
-            yield from _tied(source, candidate, prefix)
+            yield from _compare(ours, theirs, f"{prefix}{key}.", tied)
+        elif key == TIE:
+            # a tied head may become one of its own, whose weight is then required; an own one may not go
+            if tied[1] and not tied[0]:
+                yield _difference(f"{prefix}{key}", theirs, ours, "drops the source's own head")
         elif not _same(key, ours, theirs, source, candidate):
             summary = "unknown key" if ours is MISSING else "differs from the source"
             yield _difference(f"{prefix}{key}", theirs, ours, summary)
     yield from _compare_rope(source, candidate, prefix)
 
 
-def _tied(source: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str) -> Iterator[Finding]:
-    """A tied head may become one of its own, whose weight is then required; an own one may not go."""
-    ours, theirs = (bool(config.get("tie_word_embeddings", True)) for config in (source, candidate))
-    if theirs and not ours:
-        yield _difference(f"{prefix}tie_word_embeddings", theirs, ours, "drops the source's own head")
+def _tied(
+    source: Mapping[str, Any], candidate: Mapping[str, Any], outer: tuple[bool, bool]
+) -> tuple[bool, bool]:
+    """Whether the head is the embeddings, by the source and by the candidate; what a part leaves out it inherits."""
+    ours, theirs = (
+        config.get(TIE, inherited) is not False
+        for config, inherited in zip((source, candidate), outer, strict=True)
+    )
+    return ours, theirs
 
 
 def _same(

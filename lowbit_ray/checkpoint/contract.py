@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from lowbit_ray.checkpoint.architecture import compare_architecture
 from lowbit_ray.checkpoint.files import list_files, unsafe_files
 from lowbit_ray.checkpoint.findings import Finding
+from lowbit_ray.checkpoint.generation import compare_generation
 from lowbit_ray.checkpoint.header import Headers, Tensor
 from lowbit_ray.checkpoint.precision import Precision
 from lowbit_ray.checkpoint.reading import Checkpoint, Reading, read_both, read_checkpoint
@@ -84,6 +85,7 @@ def judge(
         *_foreign(reading.foreign, share, limit),
         *unsafe_files(folder, list_files(folder), breaks=track == "checkpoint"),
         *_unindexed(candidate.headers),
+        *compare_generation(source.headers.folder, folder),
     ]
     findings.sort(key=lambda finding: not finding.breaks)
     return Contract(

@@ -171,6 +171,26 @@ def test_multimodal_configs_are_compared_part_by_part(scope: str) -> None:
     assert fields(QWEN35, candidate) == [f"{scope}.hidden_size"]
 
 
+@pytest.mark.parametrize(
+    ("top", "text", "fine"),
+    [
+        (False, None, True),
+        (None, False, True),
+        (False, False, True),
+        (True, None, False),
+        (None, None, False),
+        (False, True, False),
+    ],
+)
+def test_a_tied_head_may_be_said_at_either_level(top: bool | None, text: bool | None, fine: bool) -> None:
+    candidate = deep(QWEN35)
+    del candidate["tie_word_embeddings"]
+    for scope, value in ((candidate, top), (candidate["text_config"], text)):
+        if value is not None:
+            scope["tie_word_embeddings"] = value
+    assert (compare_architecture(QWEN35, candidate) == ()) == fine
+
+
 def test_layer_types_that_follow_from_the_interval_are_equal() -> None:
     candidate = deep(QWEN35)
     candidate["text_config"]["layer_types"] = (["linear_attention"] * 3 + ["full_attention"]) * 2

@@ -418,6 +418,21 @@ def test_a_missing_config_is_named(tmp_path: Path, source: Path, rules: Rules) -
         check_contract(source, candidate, rules)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("repetition_penalty", 1.2), ("max_new_tokens", 8), ("temperature", 0.6)]
+)
+def test_other_sampling_defaults_are_worth_a_note(check: Check, key: str, value: float) -> None:
+    contract = check(generation_config={key: value})
+    assert contract.kept
+    assert [(finding.file, finding.field) for finding in contract.findings] == [
+        ("generation_config.json", key)
+    ]
+
+
+def test_the_same_sampling_defaults_are_not_mentioned(check: Check) -> None:
+    assert check(generation_config={"repetition_penalty": 1.0, "do_sample": True}).findings == ()
+
+
 def test_the_reason_names_file_field_found_and_expected(check: Check) -> None:
     contract = check(None, {**INT8_RECIPE.config(), "hidden_size": 512})
     assert contract.reason is not None
