@@ -21,7 +21,11 @@ from lowbit_ray.stages.context import Evaluation
 
 __all__ = ["Hidden", "prepare"]
 
-WARM_UP_PASSES = 2
+WARM_UP_PASSES = 3
+WARM_UP_SHARE, WARM_UP_LEAST = 8, 4
+"""A pass takes an eighth of the requests in flight, at least four. Whole prompts at whole output length are what
+kernels are compiled and tuned for; graphs of every batch size are captured before the engine answers. Passes of all
+requests in flight would cost as much GPU time as the timed run itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,10 @@ class Hidden:
 
     def timed(self, name: str, workload: Workload, repeat: int | str) -> tuple[Sequence[Prompt], WarmUp]:
         """Prompts of one timed run and others to warm up with, the same for candidate and anchor."""
-        passes = min(WARM_UP_PASSES, workload.num_prompts // workload.max_concurrency + 1)
-        extra = min(workload.max_concurrency, workload.num_prompts)
+        extra = min(max(workload.max_concurrency // WARM_UP_SHARE, WARM_UP_LEAST), workload.max_concurrency)
         seed = self.evaluation.seed("timed", name, f"r{repeat}")
         prompts = cut_prompts(self.pool, workload.num_prompts + extra, workload.input_len, seed)
-        return prompts[:-extra], WarmUp(prompts[-extra:], max_passes=passes)
+        return prompts[:-extra], WarmUp(prompts[-extra:], max_passes=WARM_UP_PASSES)
 
 
 def prepare(evaluation: Evaluation, built: Built) -> Hidden:
