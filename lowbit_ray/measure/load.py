@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from lowbit_ray.errors import ConfigError, EngineAnswerError
+from lowbit_ray.errors import ConfigError, EngineAnswerError, InfraError
 from lowbit_ray.measure.endpoint import (
     Endpoint,
     Refusal,
@@ -37,6 +37,9 @@ Progress = Callable[[int, int], None]
 """Called with (requests done, requests in all)."""
 BYTES_A_TOKEN = 2**13
 BYTES_BESIDE = 2**20
+NAP_S = 0.02
+STARVED_S = 0.02
+"""A client that once woke later than this may have seen several tokens at once through no fault of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class LoadResult:
     """From the first submission to the end of the last answer."""
     client_cpu_s: float
     """CPU time of the client's thread while the clock ran."""
+    client_lag_s: float
+    """Longest time by which the client woke late: the error of any one moment it noted."""
 
 
 async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: Prompt) -> Extensions:
@@ -90,7 +95,7 @@ async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: 
         except Refusal as error:
             refusal = error
             continue
-        returned = any(choice.get("token_ids") for choice in answer.get("choices") or ())
+        returned = any(isinstance(choice.get("token_ids"), list) for choice in answer.get("choices") or ())
         return Extensions(min_tokens=minimum, return_token_ids=ids and returned)
     assert refusal is not None
     raise refusal
@@ -102,16 +107,20 @@ async def run_load(
     """Sends every prompt and waits for every answer.
 
     Raises EngineAnswerError for the first request that fails, with its number and reason; requests still in
-    flight are then cancelled.
+    flight are then cancelled. InfraError for times that cannot be true because the client got no CPU.
     """
     run = _Run(session, endpoint, load, progress)
     gc.collect()
     cpu = time.thread_time()
     run.start = time.perf_counter()
-    await _all_or_first_error([run.work() for _ in range(min(load.concurrency, len(load.prompts)))])
+    lag = asyncio.ensure_future(run.watch_lag())
+    try:
+        await _all_or_first_error([run.work() for _ in range(min(load.concurrency, len(load.prompts)))])
+    finally:
+        lag.cancel()
     client_cpu_s = time.thread_time() - cpu
     rows = tuple(_row(index, run, load) for index in range(len(load.prompts)))
-    return LoadResult(rows, max(row.ended_s for row in rows), client_cpu_s)
+    return LoadResult(rows, max(row.ended_s for row in rows), client_cpu_s, run.lag_s)
 
 
 class _Run:
@@ -126,9 +135,16 @@ class _Run:
         self.reads: list[list[Read]] = [[] for _ in self.bodies]
         self.max_bytes = BYTES_BESIDE + BYTES_A_TOKEN * load.output_len + 16 * max(map(len, load.prompts))
         self.queue: Iterator[int] = iter(range(len(self.bodies)))
-        self.start = 0.0
+        self.start = self.lag_s = 0.0
         self.done = 0
         self.progress = progress
+
+    async def watch_lag(self) -> None:
+        """Sleeps short naps and notes the worst oversleeping."""
+        while True:
+            due = time.perf_counter() + NAP_S
+            await asyncio.sleep(NAP_S)
+            self.lag_s = max(self.lag_s, time.perf_counter() - due)
 
     async def work(self) -> None:
         for index in self.queue:
@@ -187,13 +203,13 @@ def _row(index: int, run: _Run, load: Load) -> Row:
         row = read_row(
             index, run.submitted[index], run.reads[index], ids_expected=load.extensions.return_token_ids
         )
-        _check(row, load)
+        _check(row, load, run.lag_s)
     except EngineAnswerError as error:
         raise _fault(index, load, error) from None
     return row
 
 
-def _check(row: Row, load: Load) -> None:
+def _check(row: Row, load: Load, lag_s: float) -> None:
     """Exact lengths by every count there is, and times that can be true."""
     counts = {
         "usage.completion_tokens": (row.completion_tokens, load.output_len),
@@ -214,10 +230,15 @@ def _check(row: Row, load: Load) -> None:
     if load.output_len > 1:
         spans["time per output token"] = row.tpot_s
     for name, span in spans.items():
-        if not (math.isfinite(span) and span > 0):
-            raise EngineAnswerError(
-                f"the {name} cannot be true", where=COMPLETIONS, found=span, expected="> 0 s"
+        if math.isfinite(span) and span > 0:
+            continue
+        if lag_s > STARVED_S:
+            raise InfraError(
+                "the load client got no CPU",
+                where=f"request {row.index + 1}",
+                found=f"woke {lag_s:.3f} s late",
             )
+        raise EngineAnswerError(f"the {name} cannot be true", where=COMPLETIONS, found=span, expected="> 0 s")
 
 
 def _fault(index: int, load: Load, error: EngineAnswerError) -> EngineAnswerError:

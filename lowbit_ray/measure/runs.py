@@ -73,6 +73,8 @@ class WorkloadRun(_Frozen):
     warm_up_passes: int
     mean_queue_ms: float | None = None
     """Mean time a request waited inside the server before it ran; None where the server does not say."""
+    client_lag_ms: float | None = None
+    """Longest time by which the client woke late: the error of any one moment it noted."""
     cpu_governor: str | None = None
     """Of the client's host: `powersave` stretches TTFT."""
 
@@ -133,6 +135,7 @@ def summarize(name: str, load: Load, result: LoadResult, watch: GaugeWatch, pass
         min_tokens_accepted=load.extensions.min_tokens,
         warm_up_passes=passes,
         mean_queue_ms=watch.mean_queue_ms,
+        client_lag_ms=1000 * result.client_lag_s,
         cpu_governor=_governor(),
     )
 

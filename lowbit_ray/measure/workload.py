@@ -97,14 +97,14 @@ async def _warm_up(
     """Passes made until two in a row agree, or all of them."""
     if warm_up is None:
         return 0
-    before = 0.0
+    before: float | None = None
     for number in range(1, warm_up.max_passes + 1):
         size = min(load.concurrency, len(warm_up.prompts))
         start = (number - 1) * size % len(warm_up.prompts)
         prompts = [*warm_up.prompts, *warm_up.prompts][start : start + size]
         result = await run_load(session, endpoint, replace(load, prompts=prompts))
         now = size * load.output_len / result.wall_s
-        if abs(now - before) <= warm_up.agreement * max(now, before):
+        if before is not None and abs(now - before) <= warm_up.agreement * max(now, before):
             return number
         before = now
     return warm_up.max_passes

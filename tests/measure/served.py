@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ __all__ = ["NOISE", "PACE", "Served", "Start", "start", "stop"]
 ENGINE = Path(__file__).parents[1] / "fakes" / "engine.py"
 NOISE = 0.3
 """Of the candidate that most tests use."""
-PACE = 150.0
+PACE = 80.0
 """Tokens a second: fast, yet tokens seldom share a read on a busy machine."""
 
 
@@ -34,11 +34,15 @@ class Served:
     folder: Path
     process: subprocess.Popen[bytes]
     bigram: Bigram
+    base: dict[str, Any] = field(default_factory=dict)
+    """What it is told besides in this test."""
 
     def tell(self, **changes: Any) -> Served:
         """Fields of fake.json that hold until the next call."""
         request = urllib.request.Request(
-            self.endpoint.route("/fake"), json.dumps(changes).encode(), {"Content-Type": "application/json"}
+            self.endpoint.route("/fake"),
+            json.dumps({**self.base, **changes}).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=10):
             return self
@@ -51,7 +55,16 @@ def start(folder: Path, bigram: Bigram, *flags: str) -> Served:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(ENGINE), "--model", str(folder), "--port", str(port), "--served-model-name", "m"]
+    command = [
+        sys.executable,
+        str(ENGINE),
+        "--model",
+        str(folder),
+        "--port",
+        str(port),
+        "--served-model-name",
+        "m",
+    ]
     log = folder / "engine.log"
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "--max-logprobs", "-1", *flags], stdout=output)

@@ -56,7 +56,9 @@ def test_the_bound_never_exceeds_the_divergence(case: tuple[Array, Array, int, i
 def test_all_ids_give_the_divergence_itself(case: tuple[Array, Array, int, int]) -> None:
     p, q, _, _ = case
     everything = len(p)
-    assert token_divergence(listed(p, everything), listed(q, everything))[0] == pytest.approx(kl(p, q), abs=1e-8)
+    assert token_divergence(listed(p, everything), listed(q, everything))[0] == pytest.approx(
+        kl(p, q), abs=1e-8
+    )
 
 
 @given(pairs())
@@ -101,7 +103,11 @@ def test_the_bound_is_the_minimum_that_a_solver_finds(seed: int) -> None:
     bounds = [*[(1e-9, cap)] * len(missing), (max(floor, 1e-9), 1.0)]
     start = np.asarray([*[min(cap, mass / (len(missing) + 1)) / 2] * len(missing), mass / 2])
     found = minimize(
-        cost, start, bounds=bounds, constraints={"type": "eq", "fun": lambda x: x.sum() - mass}, method="SLSQP",
+        cost,
+        start,
+        bounds=bounds,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - mass},
+        method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )
     expected = kl_part(p[known], q[known]) + found.fun
@@ -155,7 +161,12 @@ def test_many_positions_are_each_their_own() -> None:
     rows = [(generator.dirichlet(np.ones(12)), generator.dirichlet(np.ones(12))) for _ in range(50)]
     alone = [token_divergence(listed(p, 4), listed(q, 4))[0] for p, q in rows]
     sides = [
-        Positions(*(np.concatenate(parts) for parts in zip(*[astuple(listed(row[i], 4)) for row in rows], strict=True)))
+        Positions(
+            *(
+                np.concatenate(parts)
+                for parts in zip(*[astuple(listed(row[i], 4)) for row in rows], strict=True)
+            )
+        )
         for i in (0, 1)
     ]
     assert token_divergence(*sides) == pytest.approx(alone)

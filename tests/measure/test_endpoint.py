@@ -1,17 +1,25 @@
 """The wire: every way in which a server can fail to answer becomes one kind of error, in bounded time."""
 
 import asyncio
+import pickle
 import time
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from fakes.checkpoints import write_anchor
 from served import Served, Start
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.endpoint import Endpoint, Refusal, connect, error_kind, get_text, parse_object, post_json
+from lowbit_ray.measure.endpoint import (
+    Endpoint,
+    Refusal,
+    connect,
+    error_kind,
+    get_text,
+    parse_object,
+    post_json,
+)
 
 COMPLETIONS = "/v1/completions"
 
@@ -67,7 +75,9 @@ def test_an_endless_answer_is_cut_off(anchor: Served) -> None:
 
 
 def test_no_server_is_a_failed_connection() -> None:
-    with pytest.raises(EngineAnswerError, match="connection to the server failed"):
+    with pytest.raises(
+        EngineAnswerError, match="connection to the server failed, found ClientConnectorError"
+    ):
         post(Endpoint("http://127.0.0.1:1", "m"))
 
 
@@ -129,18 +139,6 @@ def test_the_environments_proxy_is_not_used(anchor: Served, monkeypatch: pytest.
 
 
 def test_errors_survive_pickling_as_refusals() -> None:
-    import pickle
-
     error = pickle.loads(pickle.dumps(Refusal("no", where="/x", found=1)))
     assert isinstance(error, Refusal)
     assert str(error) == "/x: no, found 1"
-
-
-def test_aiohttp_types_do_not_leak(anchor: Served) -> None:
-    anchor.tell(faults={"dies_at": 0})
-    try:
-        post(Endpoint("http://127.0.0.1:1", "m"))
-    except aiohttp.ClientError:  # pragma: no cover
-        pytest.fail("a client error leaked")
-    except EngineAnswerError as error:
-        assert error.found == "ClientConnectorError"

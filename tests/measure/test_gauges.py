@@ -44,7 +44,10 @@ def test_a_server_without_metrics_says_nothing(anchor: Served) -> None:
     anchor.tell(faults={"no_metrics": True})
 
     async def go() -> GaugeWatch:
-        async with connect(anchor.endpoint, timeout_s=5) as session, GaugeWatch(session, anchor.endpoint, 0.02) as watch:
+        async with (
+            connect(anchor.endpoint, timeout_s=5) as session,
+            GaugeWatch(session, anchor.endpoint, 0.02) as watch,
+        ):
             await asyncio.sleep(0.05)
         return watch
 

@@ -9,7 +9,7 @@ from fakes.checkpoints import write_anchor
 from loads import load, prompts
 from served import Served, Start
 
-from lowbit_ray.errors import ConfigError, EngineAnswerError
+from lowbit_ray.errors import ConfigError, EngineAnswerError, InfraError
 from lowbit_ray.measure.endpoint import connect
 from lowbit_ray.measure.load import Extensions, Load, negotiate
 
@@ -46,7 +46,7 @@ def test_wall_time_ends_with_the_last_answer(anchor: Served) -> None:
 
 def test_progress_counts_requests(anchor: Served) -> None:
     seen: list[tuple[int, int]] = []
-    load(anchor.endpoint, count=3, progress=lambda done, total: seen.append((done, total)))
+    load(anchor.endpoint, count=3, tries=1, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -104,8 +104,17 @@ def test_a_server_that_dies_in_a_request_fails_the_load(start_engine: Start, tmp
 
 def test_one_chunk_for_all_tokens_has_no_time_per_token(anchor: Served) -> None:
     anchor.tell(faults={"chunk_tokens": 6})
-    with pytest.raises(EngineAnswerError, match="time per output token cannot be true"):
+    with pytest.raises(
+        (EngineAnswerError, InfraError), match=r"time per output token cannot be true|got no CPU"
+    ):
         load(anchor.endpoint)
+
+
+def test_a_client_that_gets_no_cpu_blames_itself(anchor: Served) -> None:
+    """All tokens of an answer in one read, while the client slept."""
+    anchor.tell(faults={"chunk_tokens": 6})
+    with pytest.raises(InfraError, match="load client got no CPU"):
+        load(anchor.endpoint, count=3, tries=1, progress=lambda done, _: time.sleep(0.1))
 
 
 def test_duplicate_prompts_are_refused_before_anything_is_sent() -> None:
@@ -113,7 +122,9 @@ def test_duplicate_prompts_are_refused_before_anything_is_sent() -> None:
         Load(prompts=[(1, 2), (3, 4), (1, 2)], output_len=2, concurrency=1)
 
 
-@pytest.mark.parametrize("fields", [{"prompts": []}, {"prompts": [()]}, {"output_len": 0}, {"concurrency": 0}])
+@pytest.mark.parametrize(
+    "fields", [{"prompts": []}, {"prompts": [()]}, {"output_len": 0}, {"concurrency": 0}]
+)
 def test_a_load_of_nothing_is_refused(fields: dict[str, object]) -> None:
     whole: dict[str, object] = {"prompts": [(1, 2)], "output_len": 2, "concurrency": 1}
     with pytest.raises(ConfigError):
@@ -141,7 +152,9 @@ def test_extensions_are_those_the_server_knows(
 
 
 @pytest.mark.parametrize("faults", [{"strict_body": True}, {"no_token_ids": True}])
-def test_a_server_without_token_ids_is_measured_by_its_text(anchor: Served, faults: dict[str, object]) -> None:
+def test_a_server_without_token_ids_is_measured_by_its_text(
+    anchor: Served, faults: dict[str, object]
+) -> None:
     anchor.tell(faults=faults)
     for row in load(anchor.endpoint).rows:
         assert row.token_ids is None

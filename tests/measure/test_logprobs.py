@@ -11,6 +11,7 @@ from served import Served
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.logprobs import METHODS, Method, Positions, Question, ask, lacks_logprobs, probe
 
+pytestmark = pytest.mark.usefixtures("quick")
 TEXTS = [Question((*prompt, *prompt[::-1]), start=5) for prompt in prompts(3, 12)]
 
 
@@ -95,7 +96,9 @@ def test_wrong_log_probabilities_are_an_error_of_their_own(anchor: Served, fault
 
 def test_fewer_than_k_are_refused_and_not_bounded_with_less(anchor: Served) -> None:
     anchor.tell(faults={"few_logprobs": 5})
-    with pytest.raises(EngineAnswerError, match="fewer log-probabilities than asked for, found [56], expected 20"):
+    with pytest.raises(
+        EngineAnswerError, match=r"fewer log-probabilities than asked for, found [56], expected 20"
+    ):
         answers(anchor, "prompt_logprobs")
 
 

@@ -44,7 +44,9 @@ def test_ids_in_place_of_text_are_read() -> None:
 
 
 def test_llama_cpps_list_is_read() -> None:
-    value = {"content": [{"id": 6, "token": "x", "logprob": -0.5, "top_logprobs": [{"id": 6, "logprob": -0.5}]}]}
+    value = {
+        "content": [{"id": 6, "token": "x", "logprob": -0.5, "top_logprobs": [{"id": 6, "logprob": -0.5}]}]
+    }
     rows = generated_rows(value)
     assert rows is not None
     assert (rows[0].token, rows[0].top) == (6, [(6, -0.5)])

@@ -23,7 +23,9 @@ DONE = b"data: [DONE]\n\n"
 
 
 def row(*data: bytes, ids_expected: bool = True) -> Row:
-    return read_row(0, 0.0, [Read(float(at), part) for at, part in enumerate(data, 1)], ids_expected=ids_expected)
+    return read_row(
+        0, 0.0, [Read(float(at), part) for at, part in enumerate(data, 1)], ids_expected=ids_expected
+    )
 
 
 def test_each_chunk_with_a_token_has_the_time_of_its_read() -> None:
@@ -64,7 +66,9 @@ def test_an_error_object_in_the_stream_is_an_error_that_quotes_nothing() -> None
     assert "Fault 500" in str(caught.value)
 
 
-@pytest.mark.parametrize("line", [b"data: nonsense\n", b"data: [1]\n", b'data: {"choices": [3]}\n', b"data: 4\n"])
+@pytest.mark.parametrize(
+    "line", [b"data: nonsense\n", b"data: [1]\n", b'data: {"choices": [3]}\n', b"data: 4\n"]
+)
 def test_an_event_that_is_no_chunk_is_an_error(line: bytes) -> None:
     with pytest.raises(EngineAnswerError, match="not a completion chunk"):
         row(line)

@@ -14,7 +14,9 @@ ALONE = workload(metric="median_tpot_ms", better="lower", max_concurrency=1, num
 
 def test_prefix_cache_hits_in_the_timed_window_fail_the_run(anchor: Served) -> None:
     anchor.tell(faults={"prefix_hits": 16})
-    with pytest.raises(EngineAnswerError, match="prefix cache, though none was sent before, found 128 tokens"):
+    with pytest.raises(
+        EngineAnswerError, match="prefix cache, though none was sent before, found 128 tokens"
+    ):
         time_workload(anchor.endpoint)
 
 
@@ -26,13 +28,13 @@ def test_a_gauge_of_zero_under_load_fails_the_run(anchor: Served) -> None:
 
 def test_tokens_sent_in_a_burst_fail_a_workload_scored_by_time_per_token(anchor: Served) -> None:
     anchor.tell(tokens_per_s=20, faults={"burst": True})
-    with pytest.raises(EngineAnswerError, match="withheld and sent in a burst|cannot be true"):
+    with pytest.raises(EngineAnswerError, match=r"withheld and sent in a burst|cannot be true"):
         time_workload(anchor.endpoint, ALONE)
 
 
 def test_the_share_of_decoding_is_what_gives_a_burst_away() -> None:
     check_run(run(0.5).model_copy(update={"decode_share": 0.21}), ALONE, cpu_share_limit=0.9)
-    with pytest.raises(EngineAnswerError, match="withheld and sent in a burst, found 0.190"):
+    with pytest.raises(EngineAnswerError, match=r"withheld and sent in a burst, found 0\.190"):
         check_run(run(0.5).model_copy(update={"decode_share": 0.19}), ALONE, cpu_share_limit=0.9)
     check_run(run(0.5).model_copy(update={"decode_share": 0.19}), workload(), cpu_share_limit=0.9)
 
