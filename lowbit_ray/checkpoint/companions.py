@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from lowbit_ray.checkpoint.header import Tensor
 from lowbit_ray.checkpoint.names import FUSED, Weight
 
-__all__ = ["SUFFIXES", "is_companion"]
+__all__ = ["SUFFIXES", "is_companion", "largest_companion"]
 
 _SIDES = ("input", "weight", "output")
 SUFFIXES = frozenset(
@@ -42,8 +42,12 @@ def is_companion(name: str, tensor: Tensor, weights: Mapping[str, Weight]) -> bo
     weight = weights.get(f"{module}.weight") or _first_shard(module, weights)
     if weight is None:
         return False
-    # two bytes an element of the source, whatever it is stored in
-    return tensor.nbytes <= max(2 * LARGEST_SHARE * weight.elements, 64)
+    return tensor.nbytes <= largest_companion(weight)
+
+
+def largest_companion(weight: Weight) -> float:
+    """Bytes of the largest scale that a weight could have: two a value, and a kilobyte for states of a format."""
+    return max(2 * LARGEST_SHARE * weight.elements, 1024)
 
 
 def _first_shard(module: str, weights: Mapping[str, Weight]) -> Weight | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from lowbit_ray.checkpoint.companions import largest_companion
 from lowbit_ray.checkpoint.findings import Finding, show
 from lowbit_ray.checkpoint.formats.scheme import (
     AWQ,
@@ -162,6 +163,16 @@ def _companions(
             expected = _shapes(part.shapes)
             problems.append(
                 _problem(tensor, "a companion has another shape", list(tensor.shape), expected, "companions")
+            )
+        elif not part.shapes and tensor.nbytes > largest_companion(piece):
+            problems.append(
+                _problem(
+                    tensor,
+                    "a companion is too large to be one",
+                    f"{tensor.nbytes} bytes",
+                    "a scale",
+                    "companions",
+                )
             )
         elif part.dtypes and tensor.dtype not in part.dtypes:
             expected = " or ".join(sorted(part.dtypes))

@@ -277,13 +277,22 @@ OTHERS = [
     ),
     Recipe(
         "torchao int8",
-        "_weight_qdata I8 n,k; _weight_scale BF16 n,1",
+        "_weight_qdata I8 n,k; _weight_scale F32 n,1; _weight_zero_point I8 n,1",
         {
             "quant_method": "torchao",
             "quant_type": {"default": {"_type": "Int8DynamicActivationInt8WeightConfig", "_data": {}}},
             "modules_to_not_convert": ["lm_head"],
         },
         "W8A8KV16",
+    ),
+    Recipe(
+        "torchao int4, tiled",
+        "_weight_qdata I32 n/8,k/128,32,4; _weight_scale_and_zero BF16 k/128,n,2",
+        {
+            "quant_method": "torchao",
+            "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {}}},
+        },
+        "W4A16KV16",
     ),
 ]
 

@@ -114,6 +114,13 @@ def test_data_under_a_companions_name_is_foreign(check: Check) -> None:
     assert not contract.kept
 
 
+def test_data_in_a_companion_of_free_shape_is_found(check: Check) -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.name == "bitsandbytes nf4, nested")
+    name = "model.layers.0.mlp.up_proj.weight.quant_state.bitsandbytes__nf4"
+    finding = broken(check({**recipe.tensors(), name: ("U8", (2**20,))}, recipe.config()))[0]
+    assert (finding.field, finding.rule) == (name, "companions")
+
+
 def test_a_leftover_scale_counts_as_a_companion(check: Check) -> None:
     tensors = INT8_RECIPE.tensors()
     tensors["model.layers.0.mlp.up_proj.output_scale"] = ("F32", ())

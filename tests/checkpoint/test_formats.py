@@ -32,6 +32,9 @@ OPTIONAL = {
     # companions that a config does not ask for, or that its scheme can do without
     "g_idx",
     "weight_format",
+    "_weight_scale",
+    "_weight_zero_point",
+    "_weight_scale_and_zero",
     "input_scale of modelopt NVFP4, weight only",
 }
 

@@ -1,19 +1,20 @@
 """`torchao`: tensor subclasses, flattened into names and shapes that only torchao can read.
 
 The config names the scheme (`quant_type.default._type`), and from it come the bits; that the bytes hold them
-cannot be shown, so every such checkpoint needs a person's look. transformers saves int8 and FP8 weights as
-`_weight_qdata` and `_weight_scale`.
+cannot be shown, so every such checkpoint needs a person's look. torchao (0.18) flattens a weight into
+`_weight_qdata`, `_weight_scale` and `_weight_zero_point`, some with the last two in one.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lowbit_ray.checkpoint.config import QuantizationSource
 from lowbit_ray.checkpoint.formats.fields import Fields
-from lowbit_ray.checkpoint.formats.scheme import DENSE, BasePlan, Number, Part, Review, Scheme
+from lowbit_ray.checkpoint.formats.scheme import BasePlan, Layout, Number, Part, Review, Scheme
 from lowbit_ray.checkpoint.formats.selector import Selector
+from lowbit_ray.checkpoint.header import Tensor
 from lowbit_ray.checkpoint.names import Weight
 from lowbit_ray.checkpoint.patterns import Matcher
 
@@ -26,6 +27,20 @@ TYPE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class _Flattened(Layout):
+    """A tensor of whatever shape a kernel wants: the bits follow from its size alone."""
+
+    def bits(self, tensor: Tensor, weight: Weight, expected: int) -> int | None:
+        bits, rest = divmod(8 * tensor.nbytes, weight.elements)
+        return bits if rest == 0 and 1 <= bits <= 8 and tensor.dtype in self.dtypes else None
+
+
+QDATA = _Flattened(
+    "_weight_qdata", frozenset({"I8", "U8", "I32", "F8_E4M3"}), lambda n, k, _: ((n, k),), packed=False
+)
+
+
+@dataclass(frozen=True, slots=True)
 class _Plan(BasePlan):
     weights: Number = field(default_factory=lambda: Number(8))
     activations: Number | None = None
@@ -34,9 +49,10 @@ class _Plan(BasePlan):
     def scheme(self, weight: Weight) -> Scheme | None:
         if weight.region == "embedding" or (self.skipped is not None and weight in self.skipped):
             return None
-        layout = replace(DENSE, suffix="_weight_qdata", dtypes=frozenset({"I8", "F8_E4M3"}))
-        parts = (Part("_weight_scale", ()), Part("_weight_zero_point", (), required=False))
-        return Scheme(self.weights, layout, parts, self.activations, optional=True)
+        # int4 keeps scale and zero point in one tensor; which one a type has, only the type knows
+        names = ("_weight_scale", "_weight_zero_point", "_weight_scale_and_zero")
+        parts = tuple(Part(name, (), required=False) for name in names)
+        return Scheme(self.weights, QDATA, parts, self.activations, optional=True)
 
 
 def read(source: QuantizationSource, matcher: Matcher) -> _Plan:
