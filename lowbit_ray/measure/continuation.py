@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import aiohttp
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.endpoint import Endpoint, connect, post_json
+from lowbit_ray.measure.endpoint import Endpoint, connect, first_choice, post_json
 from lowbit_ray.measure.stream import COMPLETIONS
 
 __all__ = ["continue_greedily"]
@@ -38,16 +38,17 @@ async def continue_greedily(
         }
         async with limit:
             answer = await post_json(session, endpoint, COMPLETIONS, body)
-        ids = next(iter(answer.get("choices") or [{}])).get("token_ids")
-        if not isinstance(ids, list) or not 0 < len(ids) <= max_tokens:
+        ids = first_choice(answer, COMPLETIONS).get("token_ids")
+        found = ids if isinstance(ids, list) else []
+        if not 0 < len(found) <= max_tokens or any(type(token) is not int for token in found):
             raise EngineAnswerError(
                 "the continuation has no usable token ids",
                 where=f"{COMPLETIONS}: token_ids",
-                found=f"{len(ids)} ids" if isinstance(ids, list) else type(ids).__name__,
+                found=f"{len(found)} ids",
                 expected=f"1 to {max_tokens} ids",
                 remedy="Serve with a vLLM that knows return_token_ids.",
             )
-        return tuple(int(token) for token in ids)
+        return tuple(found)
 
     async with connect(endpoint, timeout_s=timeout_s) as session:
         tasks = [asyncio.ensure_future(one(session, prompt)) for prompt in prompts]

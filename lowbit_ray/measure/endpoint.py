@@ -25,6 +25,7 @@ __all__ = [
     "Endpoint",
     "Refusal",
     "connect",
+    "first_choice",
     "get_text",
     "parse_object",
     "post_json",
@@ -129,6 +130,14 @@ def parse_object(data: bytes, path: str) -> dict[str, Any]:
     if value.get("error") is not None:
         raise EngineAnswerError("the server answered an error", where=path, found=error_kind(value["error"]))
     return value
+
+
+def first_choice(answer: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """`choices[0]` of a completion; EngineAnswerError where there is none."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise EngineAnswerError("the answer has no choice", where=path, expected="choices[0]")
+    return choices[0]
 
 
 def error_kind(error: object) -> str:

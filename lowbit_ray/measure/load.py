@@ -22,12 +22,13 @@ from lowbit_ray.errors import ConfigError, EngineAnswerError, InfraError
 from lowbit_ray.measure.endpoint import (
     Endpoint,
     Refusal,
+    first_choice,
     post_json,
     raise_for_status,
     whole_answer,
     wire_errors,
 )
-from lowbit_ray.measure.stream import COMPLETIONS, Read, Row, mentions_error, read_row
+from lowbit_ray.measure.stream import COMPLETIONS, Read, Row, mentions_error, raise_error, read_row
 
 __all__ = ["Extensions", "Load", "LoadResult", "Progress", "Prompt", "negotiate", "run_load"]
 
@@ -95,7 +96,7 @@ async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: 
         except Refusal as error:
             refusal = error
             continue
-        returned = any(isinstance(choice.get("token_ids"), list) for choice in answer.get("choices") or ())
+        returned = isinstance(first_choice(answer, COMPLETIONS).get("token_ids"), list)
         return Extensions(min_tokens=minimum, return_token_ids=ids and returned)
     assert refusal is not None
     raise refusal
@@ -158,6 +159,7 @@ class _Run:
 
     async def _send(self, index: int) -> None:
         reads, size, clock, start = self.reads[index], 0, time.perf_counter, self.start
+        suspected = False
         self.submitted[index] = clock() - start
         headers = {"Content-Type": "application/json"}
         with wire_errors(COMPLETIONS):
@@ -173,8 +175,9 @@ class _Run:
                         raise EngineAnswerError(
                             "the answer is too large", where=COMPLETIONS, found=f"> {self.max_bytes} bytes"
                         )
-                    if mentions_error(data):
-                        read_row(index, 0.0, reads, ids_expected=False)
+                    if not suspected and mentions_error(data):
+                        suspected = True  # once: read_row finds what comes later
+                        raise_error(reads)
 
 
 def _fields(endpoint: Endpoint, prompt: Prompt, output_len: int, extensions: Extensions) -> dict[str, object]:

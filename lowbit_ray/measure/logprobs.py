@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.endpoint import Endpoint, Refusal, connect, post_json
+from lowbit_ray.measure.endpoint import Endpoint, Refusal, connect, first_choice, post_json
 from lowbit_ray.measure.rows import Entry, generated_rows, legacy_rows, pack, prompt_rows
 from lowbit_ray.measure.stream import COMPLETIONS
 
@@ -150,7 +150,7 @@ async def _ask_prompt(
     session: aiohttp.ClientSession, endpoint: Endpoint, question: Question, top_k: int
 ) -> Positions:
     body = _greedy(endpoint, question.tokens, 1) | {"prompt_logprobs": top_k}
-    choice = _choice(await post_json(session, endpoint, COMPLETIONS, body))
+    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
     rows = prompt_rows(_present(choice.get("prompt_logprobs")), len(question.tokens))
     return _pack(question, rows[question.start :], top_k)
 
@@ -160,7 +160,7 @@ async def _ask_echo(
 ) -> Positions:
     body = _greedy(endpoint, question.tokens, 1)
     body |= {"echo": True, "logprobs": top_k, "return_tokens_as_token_ids": True}
-    choice = _choice(await post_json(session, endpoint, COMPLETIONS, body))
+    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
     rows = legacy_rows(_present(choice.get("logprobs")))
     if rows is None:
         raise _none()
@@ -185,7 +185,7 @@ async def _ask_generation(
         count = min(GENERATION_BLOCK, len(tokens) - place)
         body = _greedy(endpoint, tokens[:place], count)
         body |= {"logprobs": top_k, "return_tokens_as_token_ids": True}
-        choice = _choice(await post_json(session, endpoint, COMPLETIONS, body))
+        choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
         made = generated_rows(_present(choice.get("logprobs")))
         if not made:
             raise _none()
@@ -211,13 +211,6 @@ def _present(value: Any) -> Any:
     if not value:
         raise _none()
     return value
-
-
-def _choice(answer: dict[str, Any]) -> dict[str, Any]:
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise EngineAnswerError("the answer has no choice", where=COMPLETIONS, expected="choices[0]")
-    return choices[0]
 
 
 def _pack(

@@ -27,6 +27,7 @@ POSITIVE = 1e-5
 HEAVY = 1e-3
 """The top log-probabilities of a position may sum to this much above 1: bfloat16 and float32 rounding."""
 PREFIX = "token_id:"
+LARGEST_ID = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def prompt_rows(value: Any, length: int) -> list[list[Entry]]:
             )
         try:
             rows.append([(int(key), float(item["logprob"])) for key, item in row.items()])
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, OverflowError):
             raise _malformed(f"{where}[{place}]") from None
     return rows
 
@@ -87,7 +88,7 @@ def legacy_rows(value: Any) -> list[LegacyRow] | None:
             )
             for token, top in zip(tokens, tops, strict=True)
         ]
-    except (TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         raise _malformed(where) from None
 
 
@@ -137,7 +138,9 @@ def _likeliest(entry: Entry) -> tuple[float, int]:
 
 def _check(entries: Sequence[Entry], place: int, top_k: int) -> None:
     where = f"{COMPLETIONS}: log-probabilities of position {place}"
-    for _, value in entries:
+    for key, value in entries:
+        if not 0 <= key < LARGEST_ID:
+            raise EngineAnswerError("a token id is out of range", where=where, found=key)
         if not math.isfinite(value):
             raise EngineAnswerError("a log-probability is not finite", where=where, found=value)
         if value > POSITIVE:

@@ -14,7 +14,7 @@ from typing import Any
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.endpoint import error_kind
 
-__all__ = ["COMPLETIONS", "Read", "Row", "mentions_error", "read_row"]
+__all__ = ["COMPLETIONS", "Read", "Row", "mentions_error", "raise_error", "read_row"]
 
 COMPLETIONS = "/v1/completions"
 
@@ -75,6 +75,12 @@ def mentions_error(data: bytes) -> bool:
     return b'"error"' in data
 
 
+def raise_error(reads: Sequence[Read]) -> None:
+    """Raises the error object that stands in the events so far, if one does."""
+    for _ in _events(reads, finished=False):
+        pass
+
+
 def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expected: bool) -> Row:
     """Reads one request's stream; EngineAnswerError for an error object in it or bytes that are not events.
 
@@ -84,13 +90,13 @@ def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expec
     ids: list[int] = []
     texts: list[str] = []
     usage: dict[str, Any] = {}
-    for at_s, event in _events(reads):
+    for at_s, event in _events(reads, finished=True):
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
-            token_ids, text = choice.get("token_ids"), choice.get("text") or ""
+            token_ids, text = choice.get("token_ids") or (), choice.get("text") or ""
             if token_ids if ids_expected else text:
                 times.append(at_s)
-            ids.extend(token_ids or ())
+            ids.extend(token_ids)
             texts.append(text)
     return Row(
         index=index,
@@ -104,14 +110,15 @@ def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expec
     )
 
 
-def _events(reads: Sequence[Read]) -> Iterable[tuple[float, dict[str, Any]]]:
+def _events(reads: Sequence[Read], *, finished: bool) -> Iterable[tuple[float, dict[str, Any]]]:
+    """Events and their times; with `finished`, a last line without its end counts too."""
     rest = b""
     for read in reads:
         lines = (rest + read.data).split(b"\n")
         rest = lines.pop()
         for line in lines:
             yield from _event(read.at_s, line)
-    if rest:
+    if rest and finished:
         yield from _event(reads[-1].at_s, rest)
 
 
@@ -123,20 +130,34 @@ def _event(at_s: float, line: bytes) -> Iterable[tuple[float, dict[str, Any]]]:
         return
     try:
         event = json.loads(payload)
-        if event.get("error") is not None:
-            raise EngineAnswerError(
-                "the stream holds an error in place of tokens",
-                where=COMPLETIONS,
-                found=error_kind(event["error"]),
-                remedy="Look at the server's log.",
-            )
-        if not all(isinstance(choice, dict) for choice in event.get("choices") or ()):
-            raise TypeError
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
+        event = None
+    if isinstance(event, dict) and event.get("error") is not None:
+        raise EngineAnswerError(
+            "the stream holds an error in place of tokens",
+            where=COMPLETIONS,
+            found=error_kind(event["error"]),
+            remedy="Look at the server's log.",
+        )
+    if not _is_chunk(event):
         raise EngineAnswerError(
             "an event of the stream is not a completion chunk",
             where=COMPLETIONS,
             found=f"{len(payload)} bytes",
-            expected="a JSON object",
-        ) from None
+            expected="a JSON object with choices",
+        )
     yield at_s, event
+
+
+def _is_chunk(event: Any) -> bool:
+    if not isinstance(event, dict) or not isinstance(event.get("usage") or {}, dict):
+        return False
+    choices = event.get("choices") or []
+    return isinstance(choices, list) and all(_is_choice(choice) for choice in choices)
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or not isinstance(choice.get("text") or "", str):
+        return False
+    ids = choice.get("token_ids") or []
+    return isinstance(ids, list) and all(type(token) is int for token in ids)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.rows import generated_rows, legacy_rows, pack, prompt_rows
@@ -59,6 +61,7 @@ def test_llama_cpps_list_is_read() -> None:
         {"tokens": ["token_id:x"], "top_logprobs": [{}]},
         {"tokens": ["token_id:5"], "top_logprobs": [{"token_id:5": None}]},
         {"content": [{"token": "x"}]},
+        {"content": [{"id": math.inf, "top_logprobs": []}]},
         {},
         3,
     ],
@@ -87,6 +90,8 @@ def test_prompt_rows_that_lack_something_name_the_place(value: Any, words: str) 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
+        ([(-5, -1.0)], "out of range"),
+        ([(2**31, -1.0)], "out of range"),
         ([(5, math.nan)], "not finite"),
         ([(5, -math.inf)], "not finite"),
         ([(5, 0.01)], "positive, found 0.01"),
@@ -121,3 +126,32 @@ def test_the_texts_own_token_does_not_displace_the_top() -> None:
     ids, _, actual = pack([[(9, -8.0), (1, -0.5), (2, -1.5)]], [9], 2, actual_required=True)
     assert ids.tolist() == [[1, 2]]
     assert actual[0] == -8.0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.sampled_from(["token_id:3", "x", "7"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["tokens", "top_logprobs", "content", "id", "logprob", "token_id:3", "7"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=14,
+)
+
+
+@given(JSON, st.lists(JSON, max_size=4))
+@settings(max_examples=300)
+def test_any_json_is_rows_or_an_error_of_ours(value: Any, rows: list[Any]) -> None:
+    for read in (
+        lambda: legacy_rows(value),
+        lambda: generated_rows(value),
+        lambda: prompt_rows(rows, len(rows)),
+    ):
+        try:
+            found = read()
+        except EngineAnswerError:
+            continue
+        assert found is None or isinstance(found, list)

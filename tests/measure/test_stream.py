@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.stream import Read, Row, mentions_error, read_row
+from lowbit_ray.measure.stream import Read, Row, mentions_error, raise_error, read_row
 
 
 def chunk(ids: list[int] | None = None, text: str = "", **fields: Any) -> bytes:
@@ -67,7 +67,14 @@ def test_an_error_object_in_the_stream_is_an_error_that_quotes_nothing() -> None
 
 
 @pytest.mark.parametrize(
-    "line", [b"data: nonsense\n", b"data: [1]\n", b'data: {"choices": [3]}\n', b"data: 4\n"]
+    "line",
+    [
+        b"data: nonsense\n",
+        b"data: [1]\n",
+        b'data: {"choices": [3]}\n',
+        b"data: 4\n",
+        b'data: {"choices": 3}\n',
+    ],
 )
 def test_an_event_that_is_no_chunk_is_an_error(line: bytes) -> None:
     with pytest.raises(EngineAnswerError, match="not a completion chunk"):
@@ -100,3 +107,40 @@ def test_where_reads_are_cut_changes_neither_ids_nor_text(cuts: list[int]) -> No
     assert read.token_ids == tuple(range(8))
     assert read.text == "abcdefgh"
     assert list(read.token_times_s) == sorted(read.token_times_s)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["choices", "usage", "token_ids", "text", "error", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_json_is_a_row_or_an_error_of_ours(value: Any) -> None:
+    data = b"data: " + json.dumps(value).encode() + b"\n"
+    for ids_expected in (True, False):
+        try:
+            read = row(data, ids_expected=ids_expected)
+        except EngineAnswerError:
+            continue
+        assert isinstance(read.text, str)
+
+
+def test_an_event_that_is_still_coming_is_no_error() -> None:
+    """`"error": null` in every chunk, and the last one not yet whole."""
+    whole = chunk([1], error=None)
+    assert mentions_error(whole)
+    raise_error([Read(1.0, whole), Read(2.0, whole[:30])])
+
+
+def test_an_error_is_found_while_the_stream_goes_on() -> None:
+    with pytest.raises(EngineAnswerError, match="Fault"):
+        raise_error(
+            [Read(1.0, chunk([1])), Read(2.0, b'data: {"error": {"type": "Fault"}}\n'), Read(3.0, b"data: {")]
+        )
