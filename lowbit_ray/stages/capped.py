@@ -17,6 +17,9 @@ from lowbit_ray.stages.serving import Server
 
 __all__ = ["by_budget", "cap_of", "capped_run", "unhealthy"]
 
+ROOM = 1.1
+"""How much more than one request of the full length the pool must hold: its expected size is uncertain by rounding."""
+
 
 def by_budget(timed: TimedSide) -> list[str]:
     """The workloads, the smallest peak first."""
@@ -25,16 +28,32 @@ def by_budget(timed: TimedSide) -> list[str]:
 
 def cap_of(evaluation: Evaluation, pod: Pod, timed: TimedSide, name: str) -> Cap:
     """The cap of one workload's peak."""
-    workload = evaluation.task.timed_workloads(evaluation.rules)[name]
     startup = timed.startup
     return Cap.of_peak(
         timed.peaks[name].peak_gib,
         rules=evaluation.rules,
         total_gib=pod.facts.total_gib,
-        max_model_len=workload.input_len + workload.output_len,
+        max_model_len=_longest_request(evaluation, timed, name),
         weights_gib=None if startup is None else startup.weights_gib,
         kv_block_bytes=0 if startup is None else startup.kv_block_bytes,
     )
+
+
+def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int | None:
+    """Length of the workload's requests where the pool under its cap may not hold one of the full length, else None.
+
+    vLLM refuses to start with a pool that cannot hold one request of its max_model_len; but the length is part of
+    what its compile cache goes by, so that a server with another one compiles for a minute what is there already.
+    """
+    workload = evaluation.task.timed_workloads(evaluation.rules)[name]
+    peak, startup = timed.peaks[name], timed.startup
+    if startup is not None and startup.kv_bytes_per_token:
+        budget = budget_of(peak.peak_gib, evaluation.rules.engine).budget_gib
+        tokens = (budget - startup.weights_gib - startup.other_gib) * 2**30 / startup.kv_bytes_per_token
+        full = evaluation.task.engine.max_model_len or evaluation.rules.engine_flags.max_model_len
+        if tokens >= ROOM * full:
+            return None
+    return workload.input_len + workload.output_len
 
 
 def capped_run(
