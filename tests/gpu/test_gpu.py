@@ -1,0 +1,113 @@
+"""What only a GPU can show: the driver's own count, a filler that is exact, an engine that is held to its cap.
+
+Seconds each, but for the last: one whole evaluation of a small real model (`LOWBIT_GPU_WHEEL`, or the package index).
+"""
+
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lowbit_ray.engines.device import CudaDevice, DevicePeak, wait_until_clean
+from lowbit_ray.engines.filler import Filler
+from lowbit_ray.recheck import recheck_file
+
+
+def gpus() -> int:
+    """GPUs of this machine, 0 without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except Exception:  # whatever a machine without a driver raises
+        return 0
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="needs a GPU")]
+HOLD = """
+import sys, torch
+held = torch.empty(int(float(sys.argv[1]) * 2**30), dtype=torch.uint8, device="cuda")
+print(torch.cuda.mem_get_info()[1] / 2**30, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def device() -> CudaDevice:
+    device = CudaDevice("0")
+    wait_until_clean(device, timeout_s=30)
+    return device
+
+
+def hold(gib: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(gib)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    )
+
+
+def test_the_total_is_cudas_and_a_process_is_seen_and_gone(device: CudaDevice) -> None:
+    before = device.used_gib()
+    process = hold(3.0)
+    try:
+        assert process.stdout is not None
+        assert device.total_gib == pytest.approx(float(process.stdout.readline()), abs=0.01)
+        assert 3.0 <= device.used_gib() - before < 5.0
+        assert len(device.holders()) == 1
+        assert not device.is_clean()
+    finally:
+        process.communicate()
+    wait_until_clean(device, timeout_s=10)
+
+
+@pytest.mark.parametrize("free", [12.94, 85.17])
+def test_the_filler_leaves_what_was_asked(device: CudaDevice, free: float) -> None:
+    if free > device.total_gib - 2:
+        pytest.skip("a smaller GPU")
+    with DevicePeak((device,)) as peak, Filler("0", free) as filler:
+        assert filler.left_gib == pytest.approx(free, abs=0.1)
+        assert device.total_gib - device.used_gib() == pytest.approx(free, abs=0.1)
+        assert filler.alive()
+    assert peak.peak_gib == pytest.approx(device.total_gib - free, abs=0.2)
+    wait_until_clean(device, timeout_s=10)
+
+
+def test_what_needs_more_than_the_cap_does_not_get_it(device: CudaDevice) -> None:
+    with Filler("0", 6.0):
+        process = hold(7.0)
+        try:
+            _, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode != 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(find_spec("vllm") is None, reason="needs the gpu extra")
+def test_a_small_real_model_becomes_a_record(tmp_path: Path) -> None:
+    wheel = os.environ.get("LOWBIT_GPU_WHEEL")
+    started = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.gpu.run", "--plan", "smollm2-bf16", "--minutes", "14"),
+            *("--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")),
+            *(("--wheel", wheel) if wheel else ()),
+        ],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=880,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    record = tmp_path / "out" / "record-smollm2-bf16.json"
+    assert {check.status for check in recheck_file(record)} == {"agrees"}
+    assert time.monotonic() - started < 880
