@@ -21,8 +21,13 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.gpu.plan import DEFAULT, Entry, choose, next_entry
+
+if TYPE_CHECKING:  # --help and --dry-run need nothing installed
+    from benchmarks.gpu.keep import Kept
+    from benchmarks.gpu.site import Site
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 1.0
@@ -46,8 +51,8 @@ class Run:
     """Everything of one run of this script."""
 
     arguments: argparse.Namespace
-    site: object
-    kept: object
+    site: Site
+    kept: Kept
     slots: int
     started: float = field(default_factory=time.monotonic)
     running: list[Running] = field(default_factory=list)
