@@ -227,7 +227,9 @@ def time_sealing(folder: Path, gib: float, repeats: int) -> dict[str, Any]:
         "files": len(files),
         "sealing_mib_s": [round(value) for value in sealing],
         "sha256sum_mib_s": [round(value) for value in summing],
-        "ratio": round(statistics.median(sealing) / statistics.median(summing), 3),
+        "ratio_of_medians": round(statistics.median(sealing) / statistics.median(summing), 3),
+        # on a machine that others use too, the best of each is the least disturbed
+        "ratio_of_best": round(max(sealing) / max(summing), 3),
     }
 
 
