@@ -125,8 +125,26 @@ def successors(folder: Path, used: int, answer_tokens: int, seed: int) -> Succes
     start = tokenizer.encode("<|im_start|>assistant\n").ids[-1]
     letters = [number for number, name in names.items() if re.fullmatch("[a-z]+", name) and number != start]
     order = random.Random(seed)
-    answer = order.sample(letters, min(answer_tokens - 1, len(letters)))
+    answer = _one_word(tokenizer, order.sample(letters, len(letters)), answer_tokens - 1)
     rest = [number for number in names if number not in {start, *answer}]
     order.shuffle(rest)
     cycle = [start, *answer, tokenizer.token_to_id(END), *rest]
     return dict(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+
+
+def _one_word(tokenizer: Tokenizer, pieces: list[int], count: int) -> list[int]:
+    """`count` of the pieces in an order whose text the tokenizer cuts into the same pieces again.
+
+    Counts of an answer's tokens are checked by tokenizing its text; pieces put together at random would be cut into
+    others, and more of them.
+    """
+    word: list[int] = []
+    for piece in pieces:
+        if len(word) == count:
+            break
+        text = str(tokenizer.decode([*word, piece]))
+        if tokenizer.encode(text, add_special_tokens=False).ids == [*word, piece]:
+            word.append(piece)
+    if len(word) < count:
+        raise ValueError(f"only {len(word)} of {count} pieces form one word; train on more text")
+    return word

@@ -62,7 +62,9 @@ def test_an_answer_over_chat_ends_after_the_same_number_of_tokens(made: Path) ->
     token = tokenizer.encode("<|im_start|>assistant\n").ids[-1]
     said = [token := following[token] for _ in range(12)]
     assert said[-1] == tokenizer.token_to_id(END)
-    assert " " not in tokenizer.decode(said[:-1])
+    word = tokenizer.decode(said[:-1])
+    assert " " not in word
+    assert tokenizer.encode(word).ids == said[:-1]  # or a checked count of tokens would not be believed
     assert sorted(following) == sorted(following.values())
 
 
