@@ -47,7 +47,7 @@ async def replay(endpoint: Endpoint, workload: Workload, timed: Timed, *, timeou
     async with connect(endpoint, timeout_s=timeout_s) as session:
         again = (await run_load(session, endpoint, load)).rows
     pairs = list(zip(first, again, strict=True))
-    ratio = median(after.tpot_s / before.tpot_s for before, after in pairs)
+    ratio = median([after.tpot_s / before.tpot_s for before, after in pairs if before.tpot_s > 0] or [1.0])
     same = [before.token_ids == after.token_ids for before, after in pairs]
     remembered = ratio < FASTER_LIMIT
     return Replay(

@@ -16,6 +16,8 @@ __all__ = ["check_prompts", "check_run", "withheld_tokens"]
 
 LEAST_DECODE_SHARE = 0.2
 """Of a workload that is scored by TPOT: below it, most of the time passed before the first token."""
+STARVED_MS = 20.0
+"""A client that once woke later than this may have seen all tokens at once through no fault of the engine."""
 WITHHELD_LIMIT = 1.25
 """A gain in TPOT may exceed the gain in whole answers by this factor; a slower prefill makes some of it."""
 
@@ -58,7 +60,24 @@ def check_run(run: WorkloadRun, workload: Workload, *, cpu_share_limit: float) -
             expected="> 0",
             remedy="Serve with one API server.",
         )
-    if workload.metric == "median_tpot_ms" and run.decode_share < LEAST_DECODE_SHARE:
+    if workload.metric == "median_tpot_ms":
+        _check_pace(run, where)
+
+
+def _check_pace(run: WorkloadRun, where: str) -> None:
+    """A workload that is scored by TPOT has to have one."""
+    if run.median_tpot_ms <= 0 and (run.client_lag_ms or 0) > STARVED_MS:
+        raise InfraError(
+            "the load client got no CPU", where=where, found=f"woke {run.client_lag_ms:.0f} ms late"
+        )
+    if run.median_tpot_ms <= 0:
+        raise EngineAnswerError(
+            "the time per output token cannot be true",
+            where=where,
+            found=run.median_tpot_ms,
+            expected="> 0 ms",
+        )
+    if run.decode_share < LEAST_DECODE_SHARE:
         raise EngineAnswerError(
             "tokens were withheld and sent in a burst",
             where=where,
@@ -74,6 +93,8 @@ def withheld_tokens(candidate: WorkloadRun, anchor: WorkloadRun) -> str | None:
     An engine that holds its first tokens back has a small TPOT and a large TTFT. Its gain in TPOT then far
     exceeds its gain in the time of whole answers.
     """
+    if candidate.median_tpot_ms <= 0:
+        return f"workload {candidate.name}: all tokens of an answer come at once"
     tpot = anchor.median_tpot_ms / candidate.median_tpot_ms
     whole = anchor.e2e_ms.p50 / candidate.e2e_ms.p50
     if tpot <= WITHHELD_LIMIT * max(whole, 0.0):

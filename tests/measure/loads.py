@@ -28,7 +28,6 @@ def load(
     endpoint: Endpoint, *, count: int = 4, output_len: int = 6, timeout_s: float = 5.0, **fields: Any
 ) -> LoadResult:
     """Negotiates and sends `count` prompts, two in flight."""
-    tries = fields.pop("tries", 5)
     sent = fields.pop("sent", None) or prompts(count)
 
     async def go() -> LoadResult:
@@ -37,12 +36,12 @@ def load(
             plan = Load(prompts=sent, output_len=output_len, concurrency=2, extensions=extensions)
             return await run_load(session, endpoint, plan, **fields)
 
-    return unless_starved(lambda: asyncio.run(go()), tries)
+    return unless_starved(lambda: asyncio.run(go()))
 
 
-def unless_starved(measure: Callable[[], Result], tries: int = 5) -> Result:
+def unless_starved(measure: Callable[[], Result]) -> Result:
     """Tries again, as the driver would, where a busy machine gave the client no CPU."""
-    for _ in range(tries - 1):
+    for _ in range(4):
         try:
             return measure()
         except InfraError as error:

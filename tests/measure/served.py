@@ -22,7 +22,7 @@ __all__ = ["NOISE", "PACE", "Served", "Start", "start", "stop"]
 ENGINE = Path(__file__).parents[1] / "fakes" / "engine.py"
 NOISE = 0.3
 """Of the candidate that most tests use."""
-PACE = 80.0
+PACE = 150.0
 """Tokens a second: fast, yet tokens seldom share a read on a busy machine."""
 
 

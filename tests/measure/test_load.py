@@ -9,7 +9,7 @@ from fakes.checkpoints import write_anchor
 from loads import load, prompts
 from served import Served, Start
 
-from lowbit_ray.errors import ConfigError, EngineAnswerError, InfraError
+from lowbit_ray.errors import ConfigError, EngineAnswerError
 from lowbit_ray.measure.endpoint import connect
 from lowbit_ray.measure.load import Extensions, Load, negotiate
 
@@ -46,7 +46,7 @@ def test_wall_time_ends_with_the_last_answer(anchor: Served) -> None:
 
 def test_progress_counts_requests(anchor: Served) -> None:
     seen: list[tuple[int, int]] = []
-    load(anchor.endpoint, count=3, tries=1, progress=lambda done, total: seen.append((done, total)))
+    load(anchor.endpoint, count=3, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -102,19 +102,16 @@ def test_a_server_that_dies_in_a_request_fails_the_load(start_engine: Start, tmp
         load(served.endpoint)
 
 
-def test_one_chunk_for_all_tokens_has_no_time_per_token(anchor: Served) -> None:
+def test_tokens_that_come_at_once_are_counted_all_the_same(anchor: Served) -> None:
+    """vLLM merges the chunks of a stream that its server is late to send."""
     anchor.tell(faults={"chunk_tokens": 6})
-    with pytest.raises(
-        (EngineAnswerError, InfraError), match=r"time per output token cannot be true|got no CPU"
-    ):
-        load(anchor.endpoint)
+    for row in load(anchor.endpoint).rows:
+        assert (row.completion_tokens, len(row.token_times_s), row.tpot_s) == (6, 1, 0)
 
 
-def test_a_client_that_gets_no_cpu_blames_itself(anchor: Served) -> None:
-    """All tokens of an answer in one read, while the client slept."""
-    anchor.tell(faults={"chunk_tokens": 6})
-    with pytest.raises(InfraError, match="load client got no CPU"):
-        load(anchor.endpoint, count=3, tries=1, progress=lambda done, _: time.sleep(0.1))
+def test_the_client_notes_how_late_it_woke(anchor: Served) -> None:
+    result = load(anchor.endpoint, count=3, progress=lambda done, total: time.sleep(0.1))
+    assert result.client_lag_s > 0.05
 
 
 def test_duplicate_prompts_are_refused_before_anything_is_sent() -> None:

@@ -5,7 +5,7 @@ from loads import time_workload, workload
 from served import Served
 from test_peak_memory import run
 
-from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.errors import EngineAnswerError, InfraError
 from lowbit_ray.measure.runs import Percentiles, WorkloadRun
 from lowbit_ray.measure.trust import check_run, withheld_tokens
 
@@ -28,7 +28,7 @@ def test_a_gauge_of_zero_under_load_fails_the_run(anchor: Served) -> None:
 
 def test_tokens_sent_in_a_burst_fail_a_workload_scored_by_time_per_token(anchor: Served) -> None:
     anchor.tell(tokens_per_s=20, faults={"burst": True})
-    with pytest.raises(EngineAnswerError, match=r"withheld and sent in a burst|cannot be true"):
+    with pytest.raises(EngineAnswerError, match="withheld and sent in a burst"):
         time_workload(anchor.endpoint, ALONE)
 
 
@@ -37,6 +37,16 @@ def test_the_share_of_decoding_is_what_gives_a_burst_away() -> None:
     with pytest.raises(EngineAnswerError, match=r"withheld and sent in a burst, found 0\.190"):
         check_run(run(0.5).model_copy(update={"decode_share": 0.19}), ALONE, cpu_share_limit=0.9)
     check_run(run(0.5).model_copy(update={"decode_share": 0.19}), workload(), cpu_share_limit=0.9)
+
+
+def test_no_time_per_token_at_all_is_the_engines_fault_or_the_clients() -> None:
+    at_once = run(0.5).model_copy(update={"median_tpot_ms": 0.0})
+    check_run(at_once, workload(), cpu_share_limit=0.9)
+    with pytest.raises(EngineAnswerError, match="time per output token cannot be true"):
+        check_run(at_once.model_copy(update={"client_lag_ms": 3.0}), ALONE, cpu_share_limit=0.9)
+    with pytest.raises(InfraError, match="load client got no CPU, found woke 90 ms late"):
+        check_run(at_once.model_copy(update={"client_lag_ms": 90.0}), ALONE, cpu_share_limit=0.9)
+    assert "come at once" in str(withheld_tokens(at_once, run(0.5)))
 
 
 def timed(tpot_ms: float, ttft_ms: float) -> WorkloadRun:
