@@ -1,9 +1,9 @@
 """The load client: a closed loop of streamed completions of exact lengths, one row a request.
 
 At most `concurrency` requests are in flight; the next is sent as one ends. Prompts are token ids, bodies are
-built before the clock starts and streams are read after it stops (stream.py), so the client costs little
-while it measures. One failed, short or miscounted request fails the whole load: a mean over the lucky ones
-would flatter an engine that drops work.
+built before the clock starts (flight.py runs while it runs) and streams are read after it stops (stream.py),
+so the client costs little while it measures. One failed, short or miscounted request fails the whole load: a
+mean over the lucky ones would flatter an engine that drops work.
 """
 
 from __future__ import annotations
@@ -13,22 +13,16 @@ import gc
 import json
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import aiohttp
 
 from lowbit_ray.errors import ConfigError, EngineAnswerError
-from lowbit_ray.measure.endpoint import (
-    Endpoint,
-    Refusal,
-    first_choice,
-    post_json,
-    raise_for_status,
-    whole_answer,
-    wire_errors,
-)
-from lowbit_ray.measure.stream import COMPLETIONS, Read, Row, mentions_error, raise_error, read_row
+from lowbit_ray.measure.endpoint import Endpoint, Refusal, first_choice, post_json
+from lowbit_ray.measure.flight import Flights
+from lowbit_ray.measure.stream import COMPLETIONS, Row, read_row
 
 __all__ = ["Extensions", "Load", "LoadResult", "Progress", "Prompt", "negotiate", "run_load"]
 
@@ -37,8 +31,8 @@ Prompt = Sequence[int]
 Progress = Callable[[int, int], None]
 """Called with (requests done, requests in all)."""
 BYTES_A_TOKEN = 2**13
+BYTES_A_PROMPT_TOKEN = 16
 BYTES_BESIDE = 2**20
-NAP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,74 +102,26 @@ async def run_load(
     Raises EngineAnswerError for the first request that fails, with its number and reason; requests still in
     flight are then cancelled.
     """
-    run = _Run(session, endpoint, load, progress)
+    bodies = [_body(endpoint, prompt, load) for prompt in load.prompts]
+    most = BYTES_BESIDE + BYTES_A_TOKEN * load.output_len + BYTES_A_PROMPT_TOKEN * max(map(len, load.prompts))
     gc.collect()
     cpu = time.thread_time()
-    run.start = time.perf_counter()
-    lag = asyncio.ensure_future(run.watch_lag())
+    flights = Flights(
+        session,
+        endpoint.route(COMPLETIONS),
+        bodies,
+        most,
+        lambda done: progress and progress(done, len(bodies)),
+    )
+    workers = min(load.concurrency, len(bodies))
+    watch = asyncio.ensure_future(flights.watch())
     try:
-        await _all_or_first_error([run.work() for _ in range(min(load.concurrency, len(load.prompts)))])
+        await _all_or_first_error([flights.work(partial(_fault, load)) for _ in range(workers)])
     finally:
-        lag.cancel()
+        watch.cancel()
     client_cpu_s = time.thread_time() - cpu
-    rows = tuple(_row(index, run, load) for index in range(len(load.prompts)))
-    return LoadResult(rows, max(row.ended_s for row in rows), client_cpu_s, run.lag_s)
-
-
-class _Run:
-    """One load in progress: the bytes that came, and when."""
-
-    def __init__(
-        self, session: aiohttp.ClientSession, endpoint: Endpoint, load: Load, progress: Progress | None
-    ) -> None:
-        self.session, self.url, self.load = session, endpoint.route(COMPLETIONS), load
-        self.bodies = [_body(endpoint, prompt, load) for prompt in load.prompts]
-        self.submitted = [0.0] * len(self.bodies)
-        self.reads: list[list[Read]] = [[] for _ in self.bodies]
-        self.max_bytes = BYTES_BESIDE + BYTES_A_TOKEN * load.output_len + 16 * max(map(len, load.prompts))
-        self.queue: Iterator[int] = iter(range(len(self.bodies)))
-        self.start = self.lag_s = 0.0
-        self.done = 0
-        self.progress = progress
-
-    async def watch_lag(self) -> None:
-        """Sleeps short naps and notes the worst oversleeping."""
-        while True:
-            due = time.perf_counter() + NAP_S
-            await asyncio.sleep(NAP_S)
-            self.lag_s = max(self.lag_s, time.perf_counter() - due)
-
-    async def work(self) -> None:
-        for index in self.queue:
-            try:
-                await self._send(index)
-            except EngineAnswerError as error:
-                raise _fault(index, self.load, error) from None
-            self.done += 1
-            if self.progress is not None:
-                self.progress(self.done, len(self.bodies))
-
-    async def _send(self, index: int) -> None:
-        reads, size, clock, start = self.reads[index], 0, time.perf_counter, self.start
-        suspected = False
-        self.submitted[index] = clock() - start
-        headers = {"Content-Type": "application/json"}
-        with wire_errors(COMPLETIONS):
-            async with (
-                whole_answer(self.session),
-                self.session.post(self.url, data=self.bodies[index], headers=headers) as response,
-            ):
-                await raise_for_status(response, COMPLETIONS)
-                async for data in response.content.iter_any():
-                    reads.append(Read(clock() - start, data))
-                    size += len(data)
-                    if size > self.max_bytes:
-                        raise EngineAnswerError(
-                            "the answer is too large", where=COMPLETIONS, found=f"> {self.max_bytes} bytes"
-                        )
-                    if not suspected and mentions_error(data):
-                        suspected = True  # once: read_row finds what comes later
-                        raise_error(reads)
+    rows = tuple(_row(index, flights, load) for index in range(len(bodies)))
+    return LoadResult(rows, max(row.ended_s for row in rows), client_cpu_s, flights.lag_s)
 
 
 def _fields(endpoint: Endpoint, prompt: Prompt, output_len: int, extensions: Extensions) -> dict[str, object]:
@@ -199,14 +145,17 @@ def _body(endpoint: Endpoint, prompt: Prompt, load: Load) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _row(index: int, run: _Run, load: Load) -> Row:
+def _row(index: int, flights: Flights, load: Load) -> Row:
     try:
         row = read_row(
-            index, run.submitted[index], run.reads[index], ids_expected=load.extensions.return_token_ids
+            index,
+            flights.submitted_s[index],
+            flights.reads[index],
+            ids_expected=load.extensions.return_token_ids,
         )
         _check(row, load)
     except EngineAnswerError as error:
-        raise _fault(index, load, error) from None
+        raise _fault(load, index, error) from None
     return row
 
 
@@ -236,7 +185,7 @@ def _check(row: Row, load: Load) -> None:
         )
 
 
-def _fault(index: int, load: Load, error: EngineAnswerError) -> EngineAnswerError:
+def _fault(load: Load, index: int, error: EngineAnswerError) -> EngineAnswerError:
     return EngineAnswerError(
         f"request {index + 1} of {len(load.prompts)} failed: {error.summary}",
         where=error.where,
