@@ -49,13 +49,13 @@ class Question:
 class Positions:
     """The answer to one question: one row a position, [T, K]."""
 
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64] = field(repr=False)
     """Top-K token ids, most likely first; −1 where the server lists fewer than K (a vocabulary below K)."""
-    logprobs: NDArray[np.float64]
+    logprobs: NDArray[np.float64] = field(repr=False)
     """Their log-probabilities; −inf beside an id of −1."""
-    actual: NDArray[np.float64]
+    actual: NDArray[np.float64] = field(repr=False)
     """Log-probability of the text's own token, [T]; NaN where the server did not say."""
-    actual_ids: NDArray[np.int64]
+    actual_ids: NDArray[np.int64] = field(repr=False)
     """The text's own tokens, [T]."""
 
 

@@ -73,6 +73,7 @@ def test_what_is_passed_around_hides_its_texts(anchor: Served) -> None:
         WarmUp(canaries(2)),
         Question(canaries(1)[0], 3),
         said,
+        said.positions,
         timed.outputs[0].model_copy(update={"prompt": CANARY, "text": "canary", "token_ids": CANARY}),
     ]
     assert not any(leaks(value) for value in hidden)
