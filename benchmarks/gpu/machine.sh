@@ -62,6 +62,6 @@ wait)
   cat "$out"/stages-*.txt 2>/dev/null; for file in "$out"/driver-*.txt; do echo "== $file"; tail -n 4 "$file"; done
   [ -z "${OUT:-}" ] || cp "$out/results.tar.gz" "$out/run.txt" "$out/prepare.txt" "$OUT" 2>/dev/null
   ;;
-stop) kill -INT "$(cat "$work/run.pid")" ;;
+stop) kill -TERM "$(cat "$work/run.pid")" ;; # a background job of a shell ignores SIGINT
 *) sed -n 2,8p "$0" && exit 2 ;;
 esac

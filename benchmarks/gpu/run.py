@@ -66,6 +66,9 @@ class Run:
 
 def main() -> int:
     """Parses the command line, then makes, submits and evaluates."""
+    # a shell's background job ignores Ctrl-C, and so would every driver that it starts
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     arguments = _arguments()
     entries = choose(arguments.plan)
     if arguments.dry_run:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lowbit_ray.measure.audit import Audit, AuditLimits, passes
+from lowbit_ray.measure.trust import withheld_tokens
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_side
@@ -14,7 +15,7 @@ from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.questions import AuditOutputs
 from lowbit_ray.stages.serving import Server
 
-__all__ = ["AnchorSide", "audit_reason", "time_and_audit"]
+__all__ = ["AnchorSide", "audit_reason", "time_and_audit", "withheld_reason"]
 
 AUDIT_CONCURRENCY = 8
 """Long texts are scored whole: few in flight keep the memory that their log-probabilities take small."""
@@ -63,6 +64,16 @@ def audit_reason(evaluation: Evaluation, audits: dict[str, Audit]) -> str | None
         reason = passes(audit, limits)
         if reason is not None:
             return f"audit of {name}: {reason}"
+    return None
+
+
+def withheld_reason(evaluation: Evaluation, candidate: TimedSide, anchor: TimedSide) -> str | None:
+    """Why a gain in time per token is not believed, None if it is: first tokens may have been held back."""
+    for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
+        if workload.metric == "median_tpot_ms":
+            reason = withheld_tokens(candidate.runs[name][0], anchor.runs[name][0])
+            if reason is not None:
+                return reason
     return None
 
 

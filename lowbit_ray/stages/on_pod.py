@@ -16,7 +16,7 @@ from lowbit_ray.errors import ContractError, EngineAnswerError, EngineError, Eng
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.measure.logprobs import lacks_logprobs
 from lowbit_ray.rules import _Frozen
-from lowbit_ray.stages.anchor import AnchorSide, audit_reason, time_and_audit
+from lowbit_ray.stages.anchor import AnchorSide, audit_reason, time_and_audit, withheld_reason
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.capped import by_budget, cap_of, capped_run, unhealthy
 from lowbit_ray.stages.context import Evaluation
@@ -90,6 +90,7 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
             f"anchor-{name}", AnchorSide, lambda: time_and_audit(evaluation, server, hidden, candidate)
         )
         _keep_rules(audit_reason(evaluation, anchor.audits))
+        _keep_rules(withheld_reason(evaluation, candidate, anchor.timed))
         key = reference_key(evaluation, built, pod.facts.kind, _release(anchor.timed, evaluation))
         part = _anchor_part(evaluation, server, hidden, key)
     budget: dict[str, BudgetRun] = {}

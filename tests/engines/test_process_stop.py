@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -93,6 +93,15 @@ def test_an_error_in_the_body_stops_the_engine(make_engine: MakeEngine) -> None:
     assert gone(trees[0])
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a shell's background job ignores it, and so would Python under it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_start_leaves_nothing(make_engine: MakeEngine) -> None:
     engine = make_engine("silent")
     threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

@@ -25,9 +25,16 @@ class Handler(BaseHTTPRequestHandler):
         with lock:
             state["in_flight"] += 1
             state["most"] = max(state["most"], state["in_flight"])
+        self.counted = True
         try:
             self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Not in flight any more: a client may send its next request as soon as it has this one's last byte."""
+        if self.counted:
+            self.counted = False
             with lock:
                 state["in_flight"] -= 1
 
@@ -80,6 +87,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
+        self.leave()
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
