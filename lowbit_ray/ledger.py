@@ -177,4 +177,4 @@ def open_ledger(address: str) -> Ledger:
     """The ledger at `address`: a folder."""
     if "://" in address:
         raise ConfigError("no ledger of this kind", where="LOWBIT_LEDGER", found=address, expected="a folder")
-    return FolderLedger(Path(address).expanduser())
+    return FolderLedger(Path(address).expanduser().resolve())

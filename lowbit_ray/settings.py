@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lowbit_ray.rules import DEFAULT_RULES
@@ -42,6 +42,17 @@ class Settings(BaseSettings):
     url: str = "http://127.0.0.1:8000"
     """The service that the participant's commands talk to."""
     token_file: Path = DATA / "token"
+
+    @field_validator("cache", "rules", "tasks", "token_file")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        """Engines run in folders of their own, where a relative path would be another one."""
+        return path.expanduser().resolve()
+
+    @field_validator("ledger")
+    @classmethod
+    def _absolute_folder(cls, address: str) -> str:
+        return address if "://" in address else str(Path(address).expanduser().resolve())
 
     def vllm(self) -> tuple[str, ...]:
         """`vllm_command` as a list of arguments."""

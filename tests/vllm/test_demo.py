@@ -24,7 +24,9 @@ pytestmark = [
 def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = "from lowbit_ray.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", program, "demo", "--keep", str(folder), *arguments],
+        # a relative folder, as README's command has it
+        [sys.executable, "-c", program, "demo", "--keep", folder.name, *arguments],
+        cwd=folder.parent,
         capture_output=True,
         text=True,
         check=False,
