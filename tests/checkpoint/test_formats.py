@@ -27,7 +27,8 @@ from lowbit_ray.checkpoint.precision import Precision
 from lowbit_ray.checkpoint.reading import read_checkpoint, read_precision
 from lowbit_ray.rules import Rules, load_rules
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = (ROOT / "docs" / "formats.md", ROOT / "README.md")
 OPTIONAL = {
     # companions that a config does not ask for, or that its scheme can do without
     "g_idx",
@@ -262,12 +263,12 @@ def rows_of_table(source: Path, folder: Path, rules: Rules) -> list[str]:
     return rows
 
 
-def test_the_table_in_the_documentation_is_what_is_read(tmp_path: Path, source: Path, rules: Rules) -> None:
+def test_the_tables_in_the_documentation_are_what_is_read(tmp_path: Path, source: Path, rules: Rules) -> None:
     table = "\n".join(rows_of_table(source, tmp_path, rules))
-    text = DOCUMENT.read_text()
-    written = re.search(r"<!-- table -->\n(.*)\n<!-- end of table -->", text, re.DOTALL)
-    assert written is not None
-    assert written[1] == table, f"{DOCUMENT.name} should hold:\n{table}"
+    for document in DOCUMENTS:
+        written = re.search(r"<!-- table -->\n(.*)\n<!-- end of table -->", document.read_text(), re.DOTALL)
+        assert written is not None
+        assert written[1] == table, f"{document.name} should hold:\n{table}"
 
 
 def test_a_wider_source_changes_no_label(tmp_path: Path, rules: Rules) -> None:
