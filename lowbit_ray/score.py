@@ -135,7 +135,7 @@ def score(measured: Measured, rules: Rules) -> Scored:
         score_se=None if drift_se is None else value * _relative_error(drift_se, constants),
         qualified=share == 1.0,
         gates=gates,
-        reason=measured.broken or (_words(failed) if failed else None),
+        reason=measured.broken or (_words(failed, rules) if failed else None),
     )
 
 
@@ -181,12 +181,13 @@ def _gates(measured: Measured, speed: float, rules: Rules) -> tuple[Gate, ...]:
     )
 
 
-def _words(failed: list[Gate]) -> str:
+def _words(failed: list[Gate], rules: Rules) -> str:
+    margins = rules.gate.quality.margins
+    allowed = {"A": margins.a, "B": margins.b}
     parts = {
-        "accuracy": "accuracy tier {0.value} where {0.limit} is required",
+        "accuracy": f"accuracy tier {{0.value}} where {{0.limit}} is required (a domain dropped by more than "
+        f"{allowed[rules.gate.quality.required_tier]:.0%})",
         "speed": "speed less its error {0.value:.4f} under the floor {0.limit}",
         "length": "generated length {0.value:+.1%} beyond ±{0.limit:.0%}",
     }
-    return "gate failed: " + "; ".join(
-        parts[gate.name].format(gate) if gate.value is not None else f"no {gate.name} tier" for gate in failed
-    )
+    return "gate failed: " + "; ".join(parts[gate.name].format(gate) for gate in failed)
