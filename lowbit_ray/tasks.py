@@ -166,6 +166,10 @@ class Task(_Frozen):
         """The least speed gain of this task."""
         return self.speed_floor or rules.rules.speed_floor
 
+    def pooled_evaluations(self, rules: Rules) -> int:
+        """How many accuracy evaluations are pooled."""
+        return self.accuracy.evaluations or rules.gate.quality.evaluations_pooled
+
 
 def list_tasks(folder: Path = TASKS) -> list[str]:
     """Names of the task files in `folder`, sorted."""

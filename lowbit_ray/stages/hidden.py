@@ -59,7 +59,7 @@ def prepare(evaluation: Evaluation, built: Built) -> Hidden:
     tokenizer = Tokenizer.of(built.source.path)
     cache = evaluation.settings.cache / "tokens"
     pool = token_pool(task.prompts, tokenizer, cache=cache)
-    evaluations = task.accuracy.evaluations or rules.gate.quality.evaluations_pooled
+    evaluations = task.pooled_evaluations(rules)
     return Hidden(
         evaluation=evaluation,
         source=built.source.path,

@@ -57,7 +57,7 @@ def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, as
         score_answers(hidden.items, anchor.spoken.answers),
         score_answers(hidden.items, asked.answers),
         rules.gate.quality,
-        evaluations=evaluation.task.accuracy.evaluations or rules.gate.quality.evaluations_pooled,
+        evaluations=evaluation.task.pooled_evaluations(rules),
         voided=rules.voided_tasks,
     )
     return Scored(comparison=comparison)
