@@ -1,70 +1,194 @@
-"""Records of one task → ranked rows: the last scored submission of each participant, discounted by its cost."""
+"""Records of one task → ranked rows: the last scored submission of each participant, discounted by its cost.
+
+A scored submission that was rejected is a row of score 0; one that failed (no verdict) is none. Two rows are tied
+when their 95 % intervals overlap: the board says which places each row's interval reaches.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 from lowbit_ray.rules import Rules, _Frozen
 
 if TYPE_CHECKING:
     from lowbit_ray.records import Record
 
-__all__ = ["Row", "rank"]
+__all__ = ["Figures", "Finished", "Row", "finished", "rank"]
+
+TWO_SIDED_95 = 1.96
+"""Normal quantile of the interval by which rows are tied."""
 
 
-class Row(_Frozen):
+class Figures(_Frozen):
+    """What the board shows of a record; None where the submission was refused before it was measured."""
+
+    score: float | None
+    """LowBScore; 0 where it was rejected, None where there is no verdict."""
+    score_se: float | None
+    qualified: bool
+    """Whether contract, engine rules and all gates are kept."""
+    efficiency_gain: float | None
+    drift: float | None
+    """Points."""
+    drift_se: float | None
+    precision: str | None
+    """As declared, or read from the bytes where nothing was declared."""
+    kl: float | None
+    """Nats per token."""
+    mean_drop: float | None
+    """Fraction."""
+    speed: float | None
+    """Over the anchor's."""
+    memory: float | None
+    """The anchor's peak over this one's."""
+    peak_gib: float | None
+    """On the first workload."""
+
+
+class Finished(Figures):
+    """One finished record, as far as the board needs it: small, so that an index can hold every one."""
+
+    id: str
+    task_id: str
+    participant: str
+    reference: bool
+    method: str
+    track: Literal["checkpoint", "engine"]
+    split: Literal["dev", "test"]
+    status: Literal["done", "rejected", "failed"]
+    charged_hours: float
+    created_at: datetime
+    updated_at: datetime
+
+
+class Row(Figures):
     """One row of the board."""
 
     rank: int | None
-    """None for references, which are shown but not ranked."""
+    """None for references and flagged rows, which are shown but not ranked."""
+    tied_from: int | None
+    """Best place that the row's 95 % interval reaches; equal to `rank` where it is tied with nobody better."""
+    tied_to: int | None
+    """Worst place that it reaches."""
     participant: str
     submission: str
     method: str
-    track: str
-    score: float
-    score_se: float | None
+    track: Literal["checkpoint", "engine"]
     gpu_hours: float
     """All evaluations of the task by this participant, dev and scored, failed ones included; 0 for references."""
     board_score: float
     """score · exp(−gpu_hours / 100), the rules' cost scale."""
+    board_score_se: float | None
     reference: bool
+    flagged: str | None
+    """An organizer's reason why the row does not count."""
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def tied(self) -> bool:
+        """Whether its interval overlaps another ranked row's."""
+        return self.tied_from != self.tied_to
 
 
-def rank(records: Iterable[Record], rules: Rules) -> list[Row]:
-    """The board of one task from all of its records, best first; ties broken by the earlier submission."""
-    by_participant: dict[tuple[str, bool], list[Record]] = {}
+def finished(record: Record) -> Finished:
+    """The board's view of a record."""
+    result = record.result
+    refused = 0.0 if record.status == "rejected" else None
+    return Finished(
+        score=result.score if result else refused,
+        score_se=result.score_se if result else None,
+        qualified=result is not None and result.qualified,
+        efficiency_gain=result.efficiency_gain if result else None,
+        drift=result.drift if result else None,
+        drift_se=result.drift_se if result else None,
+        precision=record.solution.precision,
+        kl=result.kl.kl if result else None,
+        mean_drop=result.mean_drop if result else None,
+        speed=result.speed if result else None,
+        memory=result.memory if result else None,
+        peak_gib=result.peak_gib if result else None,
+        id=record.id,
+        task_id=record.task_id,
+        participant=record.participant,
+        reference=record.partition == "reference",
+        method=record.solution.method,
+        track=record.track,
+        split=record.split,
+        status=record.status,
+        charged_hours=record.charged_hours,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )
+
+
+def rank(
+    records: Iterable[Record | Finished], rules: Rules, flags: Mapping[str, str] | None = None
+) -> list[Row]:
+    """The board of one task from all of its records, best first; equal scores go to the earlier submission.
+
+    `flags`: reasons of the organizers' flags by submission. A flagged row stands last and has no rank.
+    """
+    by_participant: dict[tuple[str, bool], list[Finished]] = {}
     for record in records:
-        by_participant.setdefault((record.participant, record.partition == "reference"), []).append(record)
-    rows: list[tuple[float, str, Row]] = []
-    for (participant, reference), theirs in by_participant.items():
-        scored = [
-            r for r in theirs if r.split == "test" and r.result is not None and r.result.score is not None
-        ]
-        if not scored:
-            continue
-        last = max(scored, key=lambda record: record.updated_at)
-        result = last.result
-        if result is None or result.score is None:
-            continue
-        hours = 0.0 if reference else math.fsum(record.charged_hours for record in theirs)
-        row = Row(
-            rank=None,
-            participant=participant,
-            submission=last.id,
-            method=last.solution.method,
-            track=last.track,
-            score=result.score,
-            score_se=result.score_se,
-            gpu_hours=hours,
-            board_score=result.score * math.exp(-hours / rules.rules.cost_scale),
-            reference=reference,
-        )
-        rows.append((-row.board_score, last.created_at.isoformat(), row))
-    ranked: list[Row] = []
-    place = 0
-    for _, _, row in sorted(rows, key=lambda entry: entry[:2]):
-        place += not row.reference
-        ranked.append(row.model_copy(update={"rank": None if row.reference else place}))
-    return ranked
+        item = record if isinstance(record, Finished) else finished(record)
+        by_participant.setdefault((item.participant, item.reference), []).append(item)
+    rows = [
+        row for theirs in by_participant.values() if (row := _row(theirs, rules, flags or {})) is not None
+    ]
+    rows.sort(key=lambda row: (row.flagged is not None, -row.board_score, row.created_at, row.submission))
+    return _placed(rows)
+
+
+def _row(theirs: Sequence[Finished], rules: Rules, flags: Mapping[str, str]) -> Row | None:
+    """A participant's row, not yet placed; None before the first scored verdict."""
+    scored = [item for item in theirs if item.split == "test" and item.score is not None]
+    if not scored:
+        return None
+    last = max(scored, key=lambda item: (item.updated_at, item.id))
+    hours = 0.0 if last.reference else math.fsum(item.charged_hours for item in theirs)
+    discount = math.exp(-hours / rules.rules.cost_scale)
+    figures = last.model_dump(include=set(Figures.model_fields))
+    return Row(
+        **figures,
+        rank=None,
+        tied_from=None,
+        tied_to=None,
+        participant=last.participant,
+        submission=last.id,
+        method=last.method,
+        track=last.track,
+        gpu_hours=hours,
+        board_score=(last.score or 0.0) * discount,
+        board_score_se=None if last.score_se is None else last.score_se * discount,
+        reference=last.reference,
+        flagged=flags.get(last.id),
+        created_at=last.created_at,
+        updated_at=last.updated_at,
+    )
+
+
+def _placed(rows: Sequence[Row]) -> list[Row]:
+    """The rows, in order, with their ranks and the places that their intervals reach."""
+    ranked = [row for row in rows if not row.reference and row.flagged is None]
+    intervals = [_interval(row) for row in ranked]
+    lows, highs = sorted(low for low, _ in intervals), sorted(high for _, high in intervals)
+    places: dict[str, dict[str, int]] = {}
+    for place, (row, (low, high)) in enumerate(zip(ranked, intervals, strict=True), start=1):
+        surely_better = len(ranked) - bisect_right(lows, high)
+        surely_worse = bisect_left(highs, low)
+        places[row.submission] = {
+            "rank": place,
+            "tied_from": min(place, surely_better + 1),
+            "tied_to": max(place, len(ranked) - surely_worse),
+        }
+    return [row.model_copy(update=places.get(row.submission, {})) for row in rows]
+
+
+def _interval(row: Row) -> tuple[float, float]:
+    half = TWO_SIDED_95 * (row.board_score_se or 0.0)
+    return row.board_score - half, row.board_score + half
