@@ -8,6 +8,11 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     submissions/<id>/stages/<name>.json what a stage measured                 created once
     submissions/<id>/attempts/<n>.json  what an attempt held and how it ended created once
     submissions/<id>/record.json        the public record                     created once
+    accepted/<time>-<id>                the order of arrival                  created once, after submission.json
+    submissions/<id>/cancelled.json     by whom, when, why                    created once
+    flags/<id>.json                     an organizer's flag and its reason    swapped
+    people/<name>.json                  participant or organizer, tokens      swapped
+    audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
 """
 
@@ -52,8 +57,8 @@ class Ledger(Protocol):
         """Replaces the object read at `version`; False, and nothing changed, where it has moved on."""
         ...
 
-    def keys(self, prefix: str) -> list[str]:
-        """All keys that start with `prefix`, sorted."""
+    def keys(self, prefix: str, *, after: str = "") -> list[str]:
+        """All keys that start with `prefix` and come after `after`, sorted."""
         ...
 
     def remove(self, key: str, version: str) -> bool:
@@ -101,10 +106,12 @@ class FolderLedger:
         _sync_folder(path.parent)
         return True
 
-    def keys(self, prefix: str) -> list[str]:
-        folder = self.root / prefix.rpartition("/")[0]
-        found = (path.relative_to(self.root).as_posix() for path in folder.rglob("*") if path.is_file())
-        return sorted(key for key in found if key.startswith(prefix) and not _hidden(key))
+    def keys(self, prefix: str, *, after: str = "") -> list[str]:
+        folder, _, _ = prefix.rpartition("/")
+        try:
+            return sorted(_walk(self.root, folder, prefix, after))
+        except OSError as error:
+            raise _failed("listed", self.root / folder, error) from None
 
     def remove(self, key: str, version: str) -> bool:
         with self._lock():
@@ -133,8 +140,24 @@ def _version(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _hidden(key: str) -> bool:
-    return any(part.startswith(".") for part in key.split("/"))
+def _walk(root: Path, folder: str, prefix: str, after: str) -> Iterator[str]:
+    """Keys below `folder`; of a subfolder no file is looked at where none of its keys can be wanted."""
+    try:
+        entries = list(os.scandir(root / folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        key = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir():
+            inside = f"{key}/"
+            if (
+                inside.startswith(prefix) or prefix.startswith(inside)
+            ) and after < f"{key}0":  # "0" follows "/"
+                yield from _walk(root, key, prefix, after)
+        elif key.startswith(prefix) and key > after:
+            yield key
 
 
 @contextlib.contextmanager

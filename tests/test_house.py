@@ -26,6 +26,8 @@ ORDER = (
     "records",
     "recheck",
     "board",
+    "standing",
+    "index",
     "stages",
     "report",
     "session",

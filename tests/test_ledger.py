@@ -137,3 +137,12 @@ def test_a_full_disk_is_said_and_loses_nothing(ledger: FolderLedger) -> None:
 def test_a_ledger_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="ftp://"):
         open_ledger("ftp://somewhere")
+
+
+def test_a_listing_goes_on_after_a_key(ledger: FolderLedger) -> None:
+    for key in ("a/1", "a/2", "a/3/x", "a/3/y", "a/30", "b/1"):
+        ledger.create(key, b"")
+    assert ledger.keys("a/", after="a/2") == ["a/3/x", "a/3/y", "a/30"]
+    assert ledger.keys("a/", after="a/3/x") == ["a/3/y", "a/30"]
+    assert ledger.keys("a/3", after="a/3/y") == ["a/30"]
+    assert ledger.keys("a/", after="b") == []

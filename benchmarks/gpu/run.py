@@ -180,6 +180,7 @@ def _loop(run: Run, waiting: list[Entry], address: str) -> None:
 
 def _begin(run: Run, entry: Entry, address: str, attempt: int) -> None:
     """Makes the checkpoint, submits it, and starts the driver."""
+    from lowbit_ray.index import accept
     from lowbit_ray.submission import Address, Submission, new_id, now
 
     try:
@@ -198,8 +199,7 @@ def _begin(run: Run, entry: Entry, address: str, attempt: int) -> None:
         method=entry.method,
         created_at=now(),
     )
-    key = f"submissions/{submission.id}/submission.json"
-    run.kept.ledger.create(key, submission.model_dump_json().encode())
+    accept(run.kept.ledger, submission)
     log = (run.kept.out / f"driver-{entry.name}.txt").open("ab")
     process = subprocess.Popen(
         [sys.executable, "-m", "jobs.evaluate", submission.id],

@@ -15,6 +15,7 @@ from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.demo.quantize import quantize
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.evaluate import evaluate
+from lowbit_ray.index import accept
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.records import Record
 from lowbit_ray.report.page import result_page
@@ -83,7 +84,7 @@ def _submit(ledger: Ledger, task: Task, candidate: Candidate, checkpoint: Path, 
         method=METHODS[candidate],
         created_at=now(),
     )
-    ledger.create(f"submissions/{submission.id}/submission.json", submission.model_dump_json().encode())
+    accept(ledger, submission)
     return submission
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import yaml
 from fakes.checkpoints import write_anchor, write_candidate
 
+from lowbit_ray.index import accept
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.measure.accuracy.items import ChoiceTarget, ContainmentTarget, Item, MathsTarget
 from lowbit_ray.measure.accuracy.load_items import make_items
@@ -122,8 +123,7 @@ class Arena:
             "created_at": now(),
         }
         submission = Submission.model_validate({**fields, **changes})
-        key = f"submissions/{submission.id}/submission.json"
-        assert self.ledger.create(key, submission.model_dump_json().encode())
+        assert accept(self.ledger, submission)
         return submission
 
     def job(self, submission: Submission) -> subprocess.Popen[str]:

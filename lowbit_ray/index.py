@@ -1,0 +1,199 @@
+"""Accepting submissions, and the index of all of them: who waits, who runs, who is done.
+
+The index lives in memory and follows the ledger at little cost: new arrivals come from an incremental listing of
+`accepted/`, whatever has a lease is read again each time, and of those that wait only the head of the queue and a
+window that moves on. A finished submission is read once. With 10,000 submissions a refresh of a folder takes
+milliseconds, the first one seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import TypeVar
+
+from lowbit_ray.board import Row, rank
+from lowbit_ray.ledger import Ledger
+from lowbit_ray.rules import Rules
+from lowbit_ray.standing import Cancellation, Flag, Standing, arrival, read_standing
+from lowbit_ray.submission import Submission
+
+__all__ = ["Cancellation", "Flag", "Index", "Standing", "accept"]
+
+SKEW = timedelta(minutes=10)
+"""Clocks of those who accept may differ by so much: arrivals are listed again from this long before the last."""
+HEAD = 64
+"""So many of the queue's first are read again at each refresh."""
+WINDOW = 200
+"""And so many of the others, in turn."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def accept(ledger: Ledger, submission: Submission) -> bool:
+    """Takes a submission in; False where its id was taken in before, which then stays as it was.
+
+    A crash between the two objects is repaired by whoever hands the same submission in again.
+    """
+    key = f"submissions/{submission.id}/submission.json"
+    new = ledger.create(key, submission.model_dump_json().encode())
+    if not new:
+        entry = ledger.read(key)
+        submission = submission if entry is None else Submission.model_validate_json(entry.data)
+    ledger.create(f"accepted/{arrival(submission)}", b"")
+    return new
+
+
+class Index:
+    """All submissions of a ledger, as of the last `refresh`; reading needs no lock and never waits."""
+
+    def __init__(self, ledger: Ledger, *, workers: int = 16) -> None:
+        self._ledger = ledger
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._standings: dict[str, Standing] = {}
+        self._last = ""
+        self._window = 0
+        self._verdicts = 0  # counts the changes that a board can show
+        self._boards: dict[str, tuple[int, list[Row]]] = {}
+        self.generation = 0
+        """Counts the refreshes that changed something."""
+        self.refreshed_at: datetime | None = None
+        """When the ledger last answered a whole refresh."""
+        self.unreadable: dict[str, str] = {}
+        """Submissions whose objects are not of this version, and why; they are left out."""
+
+    def refresh(self) -> None:
+        """Follows the ledger; LedgerError where it fails, and the index stays as it was."""
+        with self._lock:
+            known = self._standings
+            arrivals = self._arrivals()
+            flags = self._flags()
+            looked = self._many(self._look, [*arrivals, *(s.arrival for s in self._unsettled(known))])
+            changed = {s.id: s for s in looked if s is not None}
+            merged = known | {k: v for k, v in changed.items() if known.get(k) != v}
+            for name in flags.keys() | {s.id for s in known.values() if s.flag}:
+                if name in merged and merged[name].flag != flags.get(name):
+                    merged[name] = replace(merged[name], flag=flags.get(name))
+            self._publish(merged)
+            self.refreshed_at = datetime.now(UTC)
+
+    def reread(self, submission: str) -> Standing | None:
+        """The standing of one submission, read from the ledger now; None where there is no such submission."""
+        entry = self._ledger.read(f"submissions/{submission}/submission.json")
+        if entry is None:
+            return None
+        standing = self._look(arrival(Submission.model_validate_json(entry.data)))
+        if standing is None:
+            return None
+        with self._lock:
+            old = self._standings.get(submission)
+            flag = self._ledger.read(f"flags/{submission}.json")
+            parsed = None if flag is None else Flag.model_validate_json(flag.data)
+            standing = replace(standing, flag=None if parsed is None or parsed.lifted else parsed)
+            if standing != old:
+                self._publish(self._standings | {submission: standing})
+        return standing
+
+    def get(self, submission: str) -> Standing | None:
+        """The standing of one submission as of the last refresh."""
+        return self._standings.get(submission)
+
+    def all(self) -> list[Standing]:
+        """Every submission, in the order of arrival."""
+        return sorted(self._standings.values(), key=lambda s: s.arrival)
+
+    def waiting(self) -> list[Standing]:
+        """Those that nobody is evaluating yet, in the order of arrival."""
+        return [s for s in self.all() if s.state.status == "waiting"]
+
+    def running(self) -> list[Standing]:
+        """Those that somebody is evaluating."""
+        return [s for s in self.all() if s.state.status == "running"]
+
+    def finished(self) -> list[Standing]:
+        """Those with a record."""
+        return [s for s in self.all() if s.summary is not None]
+
+    def of(self, participant: str) -> list[Standing]:
+        """One participant's, in the order of arrival."""
+        return [s for s in self.all() if s.submission.participant == participant]
+
+    def board(self, task: str, rules: Rules) -> list[Row]:
+        """The task's board; computed again only after a change."""
+        generation, standings = self._verdicts, self._standings
+        cached = self._boards.get(task)
+        if cached is None or cached[0] != generation:
+            theirs = [s for s in standings.values() if s.submission.task_id == task and s.summary is not None]
+            flags = {s.id: s.flag.reason for s in theirs if s.flag is not None}
+            rows = rank([s.summary for s in theirs if s.summary is not None], rules, flags)
+            cached = self._boards[task] = (generation, rows)
+        return cached[1]
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """By id; a snapshot that later refreshes leave alone."""
+        return MappingProxyType(self._standings)
+
+    def _publish(self, standings: dict[str, Standing]) -> None:
+        old, self._standings = self._standings, standings
+        changed = [s for name, s in standings.items() if old.get(name) is not s]
+        if changed:
+            self.generation += 1
+        if any(s.summary is not None for s in changed):
+            self._verdicts += 1
+
+    def _arrivals(self) -> list[str]:
+        """Names under `accepted/` that the index does not know yet."""
+        names = [key.removeprefix("accepted/") for key in self._ledger.keys("accepted/", after=self._since())]
+        if names:
+            self._last = max(self._last, names[-1])
+        return [name for name in names if name.rpartition("-")[2] not in self._standings]
+
+    def _since(self) -> str:
+        stamp, _, _ = self._last.partition("-")
+        try:
+            last = datetime.strptime(stamp, "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+        except ValueError:
+            return ""
+        return f"accepted/{last - SKEW:%Y%m%dT%H%M%S.%f}"
+
+    def _flags(self) -> dict[str, Flag]:
+        found: dict[str, Flag] = {}
+        for key in self._ledger.keys("flags/"):
+            entry = self._ledger.read(key)
+            flag = None if entry is None else Flag.model_validate_json(entry.data)
+            if flag is not None and not flag.lifted:
+                found[key.removeprefix("flags/").removesuffix(".json")] = flag
+        return found
+
+    def _unsettled(self, known: Mapping[str, Standing]) -> Iterable[Standing]:
+        """Those to be read again this time."""
+        unsettled = [s for s in known.values() if not s.over]
+        yield from (s for s in unsettled if s.lease is not None)
+        queue = sorted((s for s in unsettled if s.lease is None), key=lambda s: s.arrival)
+        yield from queue[:HEAD]
+        rest = queue[HEAD:]
+        start = self._window if self._window < len(rest) else 0
+        yield from rest[start : start + WINDOW]
+        self._window = start + WINDOW
+
+    def _look(self, arrived: str) -> Standing | None:
+        name = arrived.rpartition("-")[2]
+        try:
+            return read_standing(self._ledger, arrived, self._standings.get(name))
+        except ValueError as error:
+            self.unreadable[name] = str(error)[:200]
+            return None
+
+    def _many(self, work: Callable[[T], R], items: list[T]) -> list[R]:
+        """In threads where there are many: a store over the network answers slowly, but many at once."""
+        if len(items) < 8:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(work, items))

@@ -1,0 +1,99 @@
+"""Where one submission stands, read from its objects in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from lowbit_ray.board import Finished, finished
+from lowbit_ray.lease import Lease
+from lowbit_ray.ledger import Ledger
+from lowbit_ray.records import Record
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.submission import State, Submission, state_of
+
+__all__ = ["Cancellation", "Flag", "Standing", "arrival", "read_standing"]
+
+TERMINAL = frozenset({"done", "rejected", "failed", "cancelled"})
+
+R = TypeVar("R")
+
+
+class Cancellation(_Frozen):
+    """Who stopped a submission, and why."""
+
+    by: str
+    at: datetime
+    reason: str = ""
+
+
+class Flag(_Frozen):
+    """An organizer's flag: the record stays visible, off the board."""
+
+    by: str
+    at: datetime
+    reason: str
+    lifted: bool = False
+    """Whether it was taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one submission stands."""
+
+    submission: Submission
+    arrival: str
+    """Sorts by the time of acceptance; ends in the id."""
+    state: State
+    summary: Finished | None = None
+    """Of its record, once there is one."""
+    lease: Lease | None = None
+    cancelled: Cancellation | None = None
+    flag: Flag | None = None
+
+    @property
+    def id(self) -> str:
+        return self.submission.id
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will change any more: a verdict, or cancelled and let go of."""
+        settled = self.state.status in TERMINAL
+        return settled and (self.summary is not None or self.lease is None or self.lease.released)
+
+
+def arrival(submission: Submission) -> str:
+    """The name under `accepted/` that a submission always gets."""
+    return f"{submission.created_at.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{submission.id}"
+
+
+def read_standing(ledger: Ledger, arrived: str, known: Standing | None = None) -> Standing | None:
+    """The standing of the submission that arrived under this name, None where it is not there (yet).
+
+    known: an earlier standing, whose submission and flag are taken over. Raises ValueError where an
+    object is not of this version.
+    """
+    name = arrived.rpartition("-")[2]
+    folder = f"submissions/{name}/"
+    present = {key.removeprefix(folder) for key in ledger.keys(folder)}
+
+    def read(object_name: str, parse: Callable[[bytes], R]) -> R | None:
+        entry = ledger.read(folder + object_name) if object_name in present else None
+        return None if entry is None else parse(entry.data)
+
+    submission = known.submission if known else read("submission.json", Submission.model_validate_json)
+    if submission is None:
+        return None
+    lease = read("lease.json", Lease.model_validate_json)
+    cancelled = read("cancelled.json", Cancellation.model_validate_json)
+    summary = read("record.json", lambda data: finished(Record.model_validate_json(data)))
+    state = state_of(
+        {key.removeprefix("stages/").removesuffix(".json") for key in present if key.startswith("stages/")},
+        leased=lease is not None and lease.live(datetime.now(UTC)),
+        cancelled=cancelled is not None,
+        verdict=None if summary is None else summary.status,
+    )
+    flag = None if known is None else known.flag
+    return Standing(submission, arrived, state, summary, lease, cancelled, flag)

@@ -1,0 +1,190 @@
+"""Accepting, and the index that follows the ledger: complete, in order, and cheap."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lowbit_ray.index import HEAD, WINDOW, Cancellation, Flag, Index, accept
+from lowbit_ray.lease import Lease
+from lowbit_ray.ledger import Entry, FolderLedger
+from lowbit_ray.rules import load_rules
+from lowbit_ray.standing import arrival
+from lowbit_ray.submission import Address, Submission, new_id
+
+START = datetime(2026, 11, 30, 10, tzinfo=UTC)
+
+
+class Counting(FolderLedger):
+    """A ledger that counts what is asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[str] = []
+
+    def read(self, key: str) -> Entry | None:
+        self.asked.append(key)
+        return super().read(key)
+
+    def keys(self, prefix: str, *, after: str = "") -> list[str]:
+        self.asked.append(prefix)
+        return super().keys(prefix, after=after)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Counting:
+    return Counting(tmp_path / "ledger")
+
+
+def submission(at: datetime = START, **changes: Any) -> Submission:
+    fields: dict[str, Any] = {
+        "id": new_id(),
+        "participant": "somebody",
+        "task_id": "qwen3-8b",
+        "checkpoint": Address(kind="hub", location="owner/name", revision="0" * 40),
+        "method": "round to nearest",
+        "created_at": at,
+    }
+    return Submission.model_validate({**fields, **changes})
+
+
+def finish(ledger: FolderLedger, one: Submission, fixtures: Path, **changes: Any) -> None:
+    record = json.loads((fixtures / "record-smollm2-w8a8.json").read_text())
+    record |= {"id": one.id, "participant": one.participant, "task_id": one.task_id, **changes}
+    assert ledger.create(f"submissions/{one.id}/record.json", json.dumps(record).encode())
+
+
+def lease(ledger: FolderLedger, one: Submission, renewed_at: datetime) -> None:
+    held = Lease(holder="host:1:x", attempt=0, renewed_at=renewed_at)
+    ledger.create(f"submissions/{one.id}/lease.json", held.model_dump_json().encode())
+
+
+def test_a_submission_is_accepted_once(ledger: Counting) -> None:
+    one = submission()
+    assert accept(ledger, one)
+    later = one.model_copy(update={"created_at": START + timedelta(minutes=5), "method": "another"})
+    assert not accept(ledger, later)
+    assert ledger.keys("accepted/") == [f"accepted/{arrival(one)}"]
+
+
+def test_a_crash_between_the_two_objects_is_repaired_by_the_next_try(ledger: Counting) -> None:
+    one = submission()
+    ledger.create(f"submissions/{one.id}/submission.json", one.model_dump_json().encode())
+    assert not accept(ledger, one.model_copy(update={"created_at": START + timedelta(hours=1)}))
+    assert ledger.keys("accepted/") == [f"accepted/{arrival(one)}"]
+
+
+def test_the_queue_is_in_the_order_of_arrival(ledger: Counting) -> None:
+    times = [3, 1, 2]
+    ones = [submission(START + timedelta(microseconds=n)) for n in times]
+    for one in ones:
+        accept(ledger, one)
+    index = Index(ledger)
+    index.refresh()
+    assert [s.id for s in index.waiting()] == [ones[1].id, ones[2].id, ones[0].id]
+
+
+def test_each_state_is_seen_at_the_next_refresh(ledger: Counting, fixtures: Path) -> None:
+    waiting, running, dead, done, stopped = (submission(START + timedelta(seconds=n)) for n in range(5))
+    for one in (waiting, running, dead, done, stopped):
+        accept(ledger, one)
+    index = Index(ledger)
+    index.refresh()
+    assert len(index.waiting()) == 5
+    lease(ledger, running, datetime.now(UTC))
+    ledger.create(f"submissions/{running.id}/stages/build.json", b"{}")
+    lease(ledger, dead, datetime.now(UTC) - timedelta(minutes=5))
+    finish(ledger, done, fixtures)
+    cancel = Cancellation(by="somebody", at=START)
+    ledger.create(f"submissions/{stopped.id}/cancelled.json", cancel.model_dump_json().encode())
+    index.refresh()
+    assert [s.id for s in index.waiting()] == [waiting.id, dead.id]
+    assert [(s.id, s.state.stage) for s in index.running()] == [(running.id, "contract")]
+    assert [s.id for s in index.finished()] == [done.id]
+    standing = index.get(stopped.id)
+    assert standing is not None
+    assert standing.state.status == "cancelled"
+
+
+def test_a_late_arrival_with_a_clock_that_is_behind_is_not_missed(ledger: Counting) -> None:
+    index = Index(ledger)
+    accept(ledger, submission(START))
+    index.refresh()
+    behind = submission(START - timedelta(minutes=9))
+    accept(ledger, behind)
+    index.refresh()
+    assert behind.id in index.standings
+
+
+def test_what_is_over_is_never_read_again(ledger: Counting, fixtures: Path) -> None:
+    for n in range(20):
+        one = submission(START + timedelta(hours=n))
+        accept(ledger, one)
+        finish(ledger, one, fixtures)
+    index = Index(ledger)
+    index.refresh()
+    assert len(index.finished()) == 20
+    ledger.asked.clear()
+    index.refresh()
+    assert ledger.asked == ["accepted/", "flags/"]
+
+
+def test_a_long_queue_is_looked_through_in_turns(ledger: Counting) -> None:
+    ones = [submission(START + timedelta(seconds=n)) for n in range(HEAD + 2 * WINDOW)]
+    for one in ones:
+        accept(ledger, one)
+    index = Index(ledger)
+    index.refresh()
+    cancel = Cancellation(by="somebody", at=START).model_dump_json().encode()
+    ledger.create(f"submissions/{ones[-1].id}/cancelled.json", cancel)
+    ledger.asked.clear()
+    for _ in range(2):
+        index.refresh()
+    assert len(ledger.asked) <= 2 * (HEAD + WINDOW + 2) + 1
+    assert len(index.waiting()) == len(ones) - 1
+
+
+def test_one_submission_can_be_read_at_once(ledger: Counting) -> None:
+    index = Index(ledger)
+    one = submission()
+    assert index.reread(one.id) is None
+    accept(ledger, one)
+    standing = index.reread(one.id)
+    assert standing is not None
+    assert index.get(one.id) == standing
+
+
+def test_a_flag_takes_a_row_off_the_board_and_lifting_it_brings_it_back(
+    ledger: Counting, fixtures: Path
+) -> None:
+    one = submission()
+    accept(ledger, one)
+    finish(ledger, one, fixtures)
+    index, rules = Index(ledger), load_rules()
+    index.refresh()
+    assert index.board("qwen3-8b", rules)[0].rank == 1
+    flag = Flag(by="organizer", at=START, reason="memorized answers")
+    ledger.create(f"flags/{one.id}.json", flag.model_dump_json().encode())
+    index.refresh()
+    (row,) = index.board("qwen3-8b", rules)
+    assert (row.rank, row.flagged) == (None, "memorized answers")
+    assert index.finished()[0].flag == flag
+    entry = ledger.read(f"flags/{one.id}.json")
+    assert entry is not None
+    lifted = flag.model_copy(update={"lifted": True}).model_dump_json().encode()
+    assert ledger.swap(f"flags/{one.id}.json", lifted, entry.version)
+    index.refresh()
+    assert index.board("qwen3-8b", rules)[0].rank == 1
+
+
+def test_one_object_that_cannot_be_read_hides_no_other(ledger: Counting, fixtures: Path) -> None:
+    good, bad = submission(), submission()
+    for one in (good, bad):
+        accept(ledger, one)
+    ledger.create(f"submissions/{bad.id}/record.json", b'{"status": "done"}')
+    index = Index(ledger)
+    index.refresh()
+    assert set(index.standings) == {good.id}
+    assert set(index.unreadable) == {bad.id}
