@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lowbit_ray.rules import Rules, _Frozen
 
 if TYPE_CHECKING:
     from lowbit_ray.records import Record
 
-__all__ = ["Figures", "Finished", "Row", "finished", "rank"]
+__all__ = ["Figures", "Row", "Summary", "rank", "summarize"]
 
 TWO_SIDED_95 = 1.96
 """Normal quantile of the interval by which rows are tied."""
@@ -49,7 +49,7 @@ class Figures(_Frozen):
     """On the first workload."""
 
 
-class Finished(Figures):
+class Summary(Figures):
     """One finished record, as far as the board needs it: small, so that an index can hold every one."""
 
     id: str
@@ -95,56 +95,58 @@ class Row(Figures):
         return self.tied_from != self.tied_to
 
 
-def finished(record: Record) -> Finished:
-    """The board's view of a record."""
-    result = record.result
-    refused = 0.0 if record.status == "rejected" else None
-    return Finished(
-        score=result.score if result else refused,
-        score_se=result.score_se if result else None,
-        qualified=result is not None and result.qualified,
-        efficiency_gain=result.efficiency_gain if result else None,
-        drift=result.drift if result else None,
-        drift_se=result.drift_se if result else None,
-        precision=record.solution.precision,
-        kl=result.kl.kl if result else None,
-        mean_drop=result.mean_drop if result else None,
-        speed=result.speed if result else None,
-        memory=result.memory if result else None,
-        peak_gib=result.peak_gib if result else None,
-        id=record.id,
-        task_id=record.task_id,
-        participant=record.participant,
-        reference=record.partition == "reference",
-        method=record.solution.method,
-        track=record.track,
-        split=record.split,
-        status=record.status,
-        charged_hours=record.charged_hours,
-        created_at=record.created_at,
-        updated_at=record.updated_at,
+def summarize(record: Record | Mapping[str, Any]) -> Summary:
+    """What the board needs of a record, or of a record's parsed JSON.
+
+    Raises KeyError, TypeError or ValueError where the JSON is no record.
+    """
+    data = record if isinstance(record, Mapping) else record.model_dump(mode="json")
+    result: Mapping[str, Any] | None = data["result"]
+    refused = {"score": 0.0 if data["status"] == "rejected" else None, "qualified": False}
+    measured = (
+        {name: result.get(name) for name in MEASURED} | {"kl": result["kl"]["kl"]} if result else refused
+    )
+    values = dict.fromkeys(Figures.model_fields) | measured
+    return Summary.model_validate(
+        values
+        | {name: data[name] for name in COPIED}
+        | {
+            "precision": data["solution"]["precision"],
+            "method": data["solution"]["method"],
+            "reference": data["partition"] == "reference",
+            "charged_hours": data.get("charged_hours", 0.0),
+        }
     )
 
 
+MEASURED = tuple(name for name in Figures.model_fields if name not in {"precision", "kl"})
+"""Figures that stand under the same name in a record's result."""
+COPIED = ("id", "task_id", "participant", "track", "split", "status", "created_at", "updated_at")
+
+
 def rank(
-    records: Iterable[Record | Finished], rules: Rules, flags: Mapping[str, str] | None = None
+    records: Iterable[Record | Summary],
+    rules: Rules,
+    *,
+    off_board: Mapping[str, str] | Collection[str] = frozenset(),
 ) -> list[Row]:
     """The board of one task from all of its records, best first; equal scores go to the earlier submission.
 
-    `flags`: reasons of the organizers' flags by submission. A flagged row stands last and has no rank.
+    `off_board`: flagged submissions, with the organizers' reasons where it is a mapping. A flagged row stands last
+    and has no rank.
     """
-    by_participant: dict[tuple[str, bool], list[Finished]] = {}
+    by_participant: dict[tuple[str, bool], list[Summary]] = {}
     for record in records:
-        item = record if isinstance(record, Finished) else finished(record)
+        item = record if isinstance(record, Summary) else summarize(record)
         by_participant.setdefault((item.participant, item.reference), []).append(item)
-    rows = [
-        row for theirs in by_participant.values() if (row := _row(theirs, rules, flags or {})) is not None
-    ]
+    rows = [row for theirs in by_participant.values() if (row := _row(theirs, rules, off_board)) is not None]
     rows.sort(key=lambda row: (row.flagged is not None, -row.board_score, row.created_at, row.submission))
     return _placed(rows)
 
 
-def _row(theirs: Sequence[Finished], rules: Rules, flags: Mapping[str, str]) -> Row | None:
+def _row(
+    theirs: Sequence[Summary], rules: Rules, off_board: Mapping[str, str] | Collection[str]
+) -> Row | None:
     """A participant's row, not yet placed; None before the first scored verdict."""
     scored = [item for item in theirs if item.split == "test" and item.score is not None]
     if not scored:
@@ -166,10 +168,16 @@ def _row(theirs: Sequence[Finished], rules: Rules, flags: Mapping[str, str]) -> 
         board_score=(last.score or 0.0) * discount,
         board_score_se=None if last.score_se is None else last.score_se * discount,
         reference=last.reference,
-        flagged=flags.get(last.id),
+        flagged=_reason(last.id, off_board),
         created_at=last.created_at,
         updated_at=last.updated_at,
     )
+
+
+def _reason(submission: str, off_board: Mapping[str, str] | Collection[str]) -> str | None:
+    if submission not in off_board:
+        return None
+    return off_board[submission] if isinstance(off_board, Mapping) else "flagged by an organizer"
 
 
 def _placed(rows: Sequence[Row]) -> list[Row]:

@@ -1,5 +1,6 @@
 """The board ranks last scored submissions by score and cost, and says which places are tied."""
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lowbit_ray.board import Finished, finished, rank
+from lowbit_ray.board import Summary, rank, summarize
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
 
@@ -15,7 +16,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = load_rules()
 
 
-def entry(participant: str, score: float | None, *, at: int = 0, **changes: Any) -> Finished:
+def entry(participant: str, score: float | None, *, at: int = 0, **changes: Any) -> Summary:
     values: dict[str, Any] = {
         "score": score,
         "score_se": 0.01,
@@ -41,11 +42,11 @@ def entry(participant: str, score: float | None, *, at: int = 0, **changes: Any)
         "created_at": START + timedelta(hours=at),
         "updated_at": START + timedelta(hours=at, minutes=1),
     }
-    return Finished.model_validate(values | changes)
+    return Summary.model_validate(values | changes)
 
 
-def names(entries: list[Finished], flags: dict[str, str] | None = None) -> list[tuple[str, int | None]]:
-    return [(row.participant, row.rank) for row in rank(entries, RULES, flags)]
+def names(entries: list[Summary], flags: dict[str, str] | None = None) -> list[tuple[str, int | None]]:
+    return [(row.participant, row.rank) for row in rank(entries, RULES, off_board=flags or {})]
 
 
 def test_the_last_scored_submission_counts_not_the_best() -> None:
@@ -81,6 +82,8 @@ def test_references_stand_in_their_place_without_a_rank_or_a_cost() -> None:
 def test_a_flagged_row_stands_last_without_a_rank() -> None:
     flagged = entry("a", 1.5)
     assert names([flagged, entry("b", 1.0)], {flagged.id: "serves another model"}) == [("b", 1), ("a", None)]
+    assert rank([flagged], RULES, off_board={flagged.id: "another model"})[0].flagged == "another model"
+    assert rank([flagged], RULES, off_board={flagged.id})[0].flagged == "flagged by an organizer"
 
 
 def test_equal_scores_go_to_the_earlier() -> None:
@@ -106,15 +109,16 @@ def test_rows_are_tied_where_their_intervals_overlap() -> None:
 def test_a_record_becomes_what_the_board_shows(fixtures: Path) -> None:
     record = Record.model_validate_json((fixtures / "record-smollm2-w8a8.json").read_bytes())
     assert record.result is not None
-    view = finished(record)
+    view = summarize(record)
+    assert view == summarize(json.loads(record.to_json()))
     assert (view.score, view.kl, view.memory) == (
         record.result.score,
         record.result.kl.kl,
         record.result.memory,
     )
-    refused = finished(record.model_copy(update={"result": None, "status": "rejected"}))
+    refused = summarize(record.model_copy(update={"result": None, "status": "rejected"}))
     assert (refused.score, refused.kl) == (0.0, None)
-    failed = finished(record.model_copy(update={"result": None, "status": "failed"}))
+    failed = summarize(record.model_copy(update={"result": None, "status": "failed"}))
     assert failed.score is None
 
 
