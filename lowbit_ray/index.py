@@ -131,7 +131,7 @@ class Index:
         if cached is None or cached[0] != generation:
             theirs = [s for s in standings.values() if s.submission.task_id == task and s.summary is not None]
             flags = {s.id: s.flag.reason for s in theirs if s.flag is not None}
-            rows = rank([s.summary for s in theirs if s.summary is not None], rules, flags)
+            rows = rank([s.summary for s in theirs if s.summary is not None], rules, off_board=flags)
             cached = self._boards[task] = (generation, rows)
         return cached[1]
 
@@ -187,7 +187,7 @@ class Index:
         name = arrived.rpartition("-")[2]
         try:
             return read_standing(self._ledger, arrived, self._standings.get(name))
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError) as error:
             self.unreadable[name] = str(error)[:200]
             return None
 

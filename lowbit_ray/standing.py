@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from lowbit_ray.board import Finished, finished
+from lowbit_ray.board import Summary, summarize
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import Ledger
-from lowbit_ray.records import Record
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.submission import State, Submission, state_of
 
@@ -47,7 +47,7 @@ class Standing:
     arrival: str
     """Sorts by the time of acceptance; ends in the id."""
     state: State
-    summary: Finished | None = None
+    summary: Summary | None = None
     """Of its record, once there is one."""
     lease: Lease | None = None
     cancelled: Cancellation | None = None
@@ -72,8 +72,8 @@ def arrival(submission: Submission) -> str:
 def read_standing(ledger: Ledger, arrived: str, known: Standing | None = None) -> Standing | None:
     """The standing of the submission that arrived under this name, None where it is not there (yet).
 
-    known: an earlier standing, whose submission and flag are taken over. Raises ValueError where an
-    object is not of this version.
+    known: an earlier standing, whose submission and flag are taken over. Raises ValueError, KeyError or TypeError
+    where an object is not of this version.
     """
     name = arrived.rpartition("-")[2]
     folder = f"submissions/{name}/"
@@ -88,7 +88,7 @@ def read_standing(ledger: Ledger, arrived: str, known: Standing | None = None) -
         return None
     lease = read("lease.json", Lease.model_validate_json)
     cancelled = read("cancelled.json", Cancellation.model_validate_json)
-    summary = read("record.json", lambda data: finished(Record.model_validate_json(data)))
+    summary = read("record.json", lambda data: summarize(json.loads(data)))
     state = state_of(
         {key.removeprefix("stages/").removesuffix(".json") for key in present if key.startswith("stages/")},
         leased=lease is not None and lease.live(datetime.now(UTC)),
