@@ -12,7 +12,8 @@
         ├── ConfigError        an organizer's file (rules, task, settings) is wrong: not retried
         ├── FetchError         the hub or the store did not deliver
         ├── LedgerError        the ledger could not be read or written
-        └── PodError           no pod, a lost node, a device that is not clean
+        └── PodError           no pod, a lost node
+            └── DirtyDeviceError   a device that is not clean: its node goes into quarantine
 
 A message says what is wrong, where (file, field or address), what was found, what was expected and what
 to do. The same parts are attributes, so a page or a program need not parse prose.
@@ -27,6 +28,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "ContractError",
+    "DirtyDeviceError",
     "EngineAnswerError",
     "EngineError",
     "EngineRulesError",
@@ -138,4 +140,8 @@ class LedgerError(InfraError):
 
 
 class PodError(InfraError):
-    """No pod, a lost node, or a device that is not clean."""
+    """No pod, or a lost node."""
+
+
+class DirtyDeviceError(PodError):
+    """Somebody holds a device, or left memory on it: its node goes into quarantine."""

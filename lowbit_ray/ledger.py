@@ -14,6 +14,7 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     people/<name>.json                  participant or organizer, tokens      swapped
     audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
+    nodes/<node>.json                   a node out of service, and why         created once, removed
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import ray
 __all__ = ["ray_session"]
 
 NAMESPACE = "lowbit"
+LOCAL_MEMORY = 2**42
+"""Bytes that a Ray of this machine alone hands out to pods: nobody else asks for any."""
 ENVIRONMENT = {
     # Else actors and drivers without GPUs of their own see every GPU of the host.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -41,6 +43,7 @@ def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
             log_to_driver=False,
             logging_level="error",
             object_store_memory=256 * 2**20,
+            _memory=LOCAL_MEMORY,
             namespace=NAMESPACE,
         )
     try:

@@ -19,6 +19,7 @@ ORDER = (
     "submission",
     "ledger",
     "lease",
+    "metrics",
     "checkpoint",
     "score",
     "engines",
@@ -35,8 +36,8 @@ ORDER = (
     "demo",
     "cli",
 )
-"""The flow: a module imports only from those before it. engines.actor and engines.pod stand with the stages."""
-RAY = {"engines/actor.py", "engines/pod.py", "session.py"}
+"""The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""
+RAY = {"engines/actor.py", "engines/placement.py", "engines/pod.py", "metrics.py", "session.py"}
 """The only modules that import Ray."""
 BASE = ("checkpoint", "cli.py", "errors.py", "rules.py", "tasks.py", "settings.py", "submission.py")
 HEAVY = {"torch", "vllm", "ray", "aiohttp", "psutil", "datasets", "pynvml", "transformers"}
@@ -60,7 +61,9 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
 
 
 def place(module: str) -> int | None:
-    if module.startswith(("lowbit_ray.engines.actor", "lowbit_ray.engines.pod")):
+    if module.startswith(
+        ("lowbit_ray.engines.actor", "lowbit_ray.engines.placement", "lowbit_ray.engines.pod")
+    ):
         return ORDER.index("stages")
     parts = module.split(".")
     return (

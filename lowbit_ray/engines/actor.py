@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import ray
 
@@ -32,6 +32,7 @@ from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
 __all__ = ["EngineActor", "PodFacts", "Progress", "Question", "Started"]
 
 Progress = Callable[[int, int], None]
+HOST_LABEL = "lowbit-host"
 
 
 class Question(Protocol):
@@ -67,18 +68,24 @@ class PodFacts:
 class EngineActor:
     """One per pod. Methods run in threads, so that `progress` answers while `ask` is at work."""
 
-    def __init__(self) -> None:
-        self._gpus = tuple(str(index) for index in ray.get_gpu_ids())
-        self._devices: tuple[Device, ...] = tuple(CudaDevice(gpu) for gpu in self._gpus) or (CpuDevice(),)
+    def __init__(self, device: Literal["cuda", "cpu"]) -> None:
+        self._assigned = tuple(str(index) for index in ray.get_gpu_ids())
+        self._gpus = self._assigned if device == "cuda" else ()
+        self._devices: tuple[Device, ...] = ()
         self._engine: EngineProcess | None = None
         self._held = contextlib.ExitStack()
         self._peak: DevicePeak | None = None
         self._progress: dict[str, Any] = {}
 
-    def facts(self) -> PodFacts:
-        """What the pod is made of."""
+    def clean_facts(self) -> PodFacts:
+        """What the pod is made of; called first.
+
+        Raises DirtyDeviceError where somebody is on the devices, PodError where they do not answer.
+        """
+        self._devices = tuple(CudaDevice(gpu) for gpu in self._gpus) or (CpuDevice(),)
+        self._wait_until_clean()
         host = describe_host(self._devices)
-        silicon = [host.host, *(device.identity().uuid for device in self._devices)]
+        silicon = [host.host, *self._apart(), *(device.identity().uuid for device in self._devices)]
         return PodFacts(
             name=hashlib.sha256("\0".join(silicon).encode()).hexdigest()[:16],
             kind=f"{len(self._devices)} × {self._devices[0].identity().name}",
@@ -95,8 +102,7 @@ class EngineActor:
         if self._engine is not None:
             raise PodError("an engine runs on the pod already", where="EngineActor")
         self._tell("waiting for a clean device", 0, 0)
-        for device in self._devices:
-            wait_until_clean(device)
+        self._wait_until_clean()
         with contextlib.ExitStack() as stack:
             if cap is not None:
                 for gpu in self._gpus:
@@ -113,7 +119,7 @@ class EngineActor:
         """Asks the running engine; if it died meanwhile, the error says why it died."""
         engine = self._running()
         self._tell(what, 0, 0)
-        endpoint = Endpoint(engine.address, engine.spec.served_name)
+        endpoint = Endpoint(engine.address, engine.spec.served_name, door=engine.door)
         try:
             return asyncio.run(question(endpoint, lambda done, total: self._tell(what, done, total)))
         except EngineError as error:
@@ -136,7 +142,7 @@ class EngineActor:
             return None, log
 
         async def metrics() -> str:
-            endpoint = Endpoint(engine.address, engine.spec.served_name)
+            endpoint = Endpoint(engine.address, engine.spec.served_name, door=engine.door)
             async with connect(endpoint, timeout_s=60) as session:
                 return await get_text(session, endpoint, "/metrics") or ""
 
@@ -154,12 +160,24 @@ class EngineActor:
         """Ends the engine, if one runs, and waits until its memory is free."""
         self._engine, self._peak = None, None
         self._held.close()
-        for device in self._devices:
-            wait_until_clean(device)
+        self._wait_until_clean()
 
     def progress(self) -> dict[str, Any]:
         """What it is doing, and how far it is: `what`, `done`, `total`, `since`."""
         return dict(self._progress)
+
+    def _wait_until_clean(self) -> None:
+        for device in self._devices:
+            wait_until_clean(device)
+
+    def _apart(self) -> list[str]:
+        """What tells this pod from others of the host beside its devices' names.
+
+        Nodes of one machine that are to count as hosts of their own carry the label HOST_LABEL; the numbers of
+        GPUs that do not exist tell the pods of CPU engines apart.
+        """
+        label = ray.get_runtime_context().get_node_labels().get(HOST_LABEL, "")
+        return [part for part in (label, *(() if self._gpus else self._assigned)) if part]
 
     def _tell(self, what: str, done: int, total: int) -> None:
         since = self._progress.get("since") if self._progress.get("what") == what else time.time()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from lowbit_ray.errors import PodError
+from lowbit_ray.errors import DirtyDeviceError, PodError
 
 __all__ = ["CpuDevice", "CudaDevice", "Device", "DevicePeak", "Holder", "Identity", "wait_until_clean"]
 
@@ -196,8 +196,8 @@ def _cpu_model() -> str:
 def wait_until_clean(device: Device, *, baseline_gib: float | None = None, timeout_s: float = 60.0) -> None:
     """Waits until nobody holds memory of the device beyond `baseline_gib`, as `is_clean` has it.
 
-    A server's port is free before its memory is (lesson 66), so a device is asked, not assumed. PodError
-    that names the holders when the time is up: the node should be taken out of service.
+    A server's port is free before its memory is (lesson 66), so a device is asked, not assumed.
+    DirtyDeviceError that names the holders when the time is up: the node goes into quarantine.
     """
     deadline = time.monotonic() + timeout_s
     while not device.is_clean(baseline_gib):
@@ -205,12 +205,12 @@ def wait_until_clean(device: Device, *, baseline_gib: float | None = None, timeo
             holders = (
                 ", ".join(f"pid {one.pid} {one.gib:.2f} GiB" for one in device.holders()) or "nobody seen"
             )
-            raise PodError(
+            raise DirtyDeviceError(
                 "the device is not clean",
                 where=device.identity().uuid,
                 found=f"{device.used_gib():.2f} GiB in use by {holders}",
                 expected="what it was before, and no process",
-                remedy="Take this node out of service.",
+                remedy="End those processes, then `lowbit doctor --release` the node.",
             )
         time.sleep(0.25)
 

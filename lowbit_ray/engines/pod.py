@@ -1,7 +1,8 @@
-"""A pod: a placement group of one host, and the actor on it that hosts one engine at a time.
+"""A pod: a place on one host, and the actor on it that hosts one engine at a time.
 
-Candidate and anchor run one after the other in the same bundle, so on the same silicon. The group is given back
-when the evaluation ends, however it ends; with it goes the actor, and with the actor every process it started.
+Candidate and anchor run one after the other in the same bundle, so on the same silicon. The place is given back
+when the evaluation ends, however it ends; with it goes the actor, and with the actor every process it started. A
+device that is not clean before or after puts its node into quarantine.
 """
 
 from __future__ import annotations
@@ -10,22 +11,29 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lowbit_ray.engines.actor import EngineActor, PodFacts
-from lowbit_ray.errors import LowbitError, PodError
+from lowbit_ray.engines.placement import Place, find_place
+from lowbit_ray.engines.quarantine import Quarantined, list_quarantined, quarantine
+from lowbit_ray.errors import DirtyDeviceError, LowbitError, PodError
+from lowbit_ray.ledger import Ledger
+from lowbit_ray.metrics import count_dirty_device
+from lowbit_ray.submission import now
 from lowbit_ray.tasks import PodShape
 
 __all__ = ["Pod", "open_pod"]
 
 T = TypeVar("T")
 POLL_S = 1.0
-STOP_S = 60.0
+STOP_S = 120.0
+"""An engine's end and the wait for its memory."""
+START_S = 180.0
+"""The actor's process, and the look at its devices."""
 
 
 @dataclass(slots=True)
@@ -38,6 +46,8 @@ class Pod:
     facts: PodFacts
     opened: float
     """When it was given, by the monotonic clock."""
+    node: str
+    """Ray's id of its node."""
 
     @property
     def held_s(self) -> float:
@@ -71,53 +81,99 @@ class Pod:
 
 
 @contextlib.contextmanager
-def open_pod(shape: PodShape) -> Iterator[Pod]:
+def open_pod(
+    shape: PodShape,
+    *,
+    device: Literal["cuda", "cpu"],
+    ledger: Ledger,
+    found_by: str,
+    waiting: Callable[[str], None],
+) -> Iterator[Pod]:
     """Waits for a pod of this shape and holds it.
 
-    Raises PodError, naming the resource that no node can give, when `shape.wait_s` has passed.
+    `device` is what the engines run on: tests give CPU engines pods with GPUs that do not exist. Nodes in the
+    ledger's quarantine are avoided; `found_by` is noted where a node is put there. `waiting` is told what is
+    missing while there is no pod, and may raise. Raises PodError, naming the resource that no node can give, when
+    `shape.wait_s` has passed.
     """
-    bundle = {"CPU": float(shape.cpus)}
-    if shape.tensor_parallel:
-        bundle["GPU"] = float(shape.tensor_parallel)
-    selector = [{"ray.io/accelerator-type": shape.accelerator}] if shape.accelerator else None
-    group = placement_group([bundle], strategy="STRICT_PACK", bundle_label_selector=selector)
-    actor = None
+    place, actor, facts = _clean_place(shape, device, ledger, found_by, waiting)
+    opened = time.monotonic()
     try:
-        if not group.wait(shape.wait_s):
-            raise PodError(
-                f"no pod within {shape.wait_s:.0f} s",
-                where="the task's pod",
-                found=f"{_resources(ray.available_resources())} free of {_resources(ray.cluster_resources())}",
-                expected=f"{_resources(bundle)} on one node"
-                + (f" labelled {shape.accelerator}" if selector else ""),
-                remedy="Add a node of that shape, or wait for the evaluations that hold it.",
-            )
-        opened = time.monotonic()
-        actor = _start_actor(group, shape)
-        yield Pod(actor=actor, gpus=shape.tensor_parallel, facts=ray.get(actor.facts.remote()), opened=opened)
+        yield Pod(actor=actor, gpus=shape.tensor_parallel, facts=facts, opened=opened, node=place.node.id)
+    except DirtyDeviceError as error:
+        _take_out(place, error, ledger, found_by)
+        raise
     finally:
-        if actor is not None:
-            _stop_actor(actor)
-        remove_placement_group(group)
+        _stop_actor(actor, lambda error: _take_out(place, error, ledger, found_by))
+        place.give_back()
 
 
-def _start_actor(group: PlacementGroup, shape: PodShape) -> Any:
+def _clean_place(
+    shape: PodShape,
+    device: Literal["cuda", "cpu"],
+    ledger: Ledger,
+    found_by: str,
+    waiting: Callable[[str], None],
+) -> tuple[Place, Any, PodFacts]:
+    """A place whose actor is up and whose devices are clean, before the deadline.
+
+    A node that dies meanwhile, is not clean or whose devices do not answer is not the evaluation's end: another
+    one is looked for.
+    """
+    deadline = time.monotonic() + shape.wait_s
+    while True:
+        place = find_place(
+            shape, deadline=deadline, quarantined=lambda: list_quarantined(ledger), waiting=waiting
+        )
+        actor = None
+        try:
+            actor = _start_actor(place, shape, device)
+            return place, actor, ray.get(actor.clean_facts.remote(), timeout=START_S)
+        except BaseException as error:
+            if actor is not None:
+                ray.kill(actor)
+            place.give_back()
+            fault = error.cause if isinstance(error, RayTaskError) else error
+            if isinstance(fault, PodError):
+                _take_out(place, fault, ledger, found_by)
+            elif isinstance(error, RayTaskError) or not isinstance(error, RayError):
+                raise
+            elif time.monotonic() > deadline:
+                raise PodError("no pod came up", where=place.node.name, found=fault) from None
+            waiting(f"another node, as {place.node.name} is out: {str(fault).partition(chr(10))[0]}")
+
+
+def _start_actor(place: Place, shape: PodShape, device: Literal["cuda", "cpu"]) -> Any:
     return EngineActor.options(  # type: ignore[attr-defined]  # ray.remote gives the class its options
         num_cpus=shape.cpus,
         num_gpus=shape.tensor_parallel,
         max_restarts=0,
         max_task_retries=0,  # a half-measured number is never silently measured again
-        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0),
-    ).remote()
+        scheduling_strategy=PlacementGroupSchedulingStrategy(place.group, placement_group_bundle_index=0),
+    ).remote(device)
 
 
-def _stop_actor(actor: Any) -> None:
+def _stop_actor(actor: Any, dirty: Callable[[DirtyDeviceError], None]) -> None:
     """Stops the engine in good order, then the actor: its process group dies with it."""
-    with contextlib.suppress(Exception):  # whatever state it is in, it is killed next
+    try:
         ray.get(actor.stop.remote(), timeout=STOP_S)
+    except RayTaskError as error:
+        if isinstance(error.cause, DirtyDeviceError):
+            dirty(error.cause)
+    except Exception:  # noqa: S110  # whatever state it is in, it is killed next
+        pass
     with contextlib.suppress(Exception):
         ray.kill(actor)
 
 
-def _resources(amounts: dict[str, float]) -> str:
-    return ", ".join(f"{amounts.get(name, 0):g} {name}" for name in ("GPU", "CPU"))
+def _take_out(place: Place, error: PodError, ledger: Ledger, found_by: str) -> None:
+    """Puts the node into quarantine, once."""
+    found = Quarantined(
+        node=place.node.id,
+        address=place.node.address,
+        reason=f"{error.where}: {error.summary}, {error.found}",
+        found_by=found_by,
+        at=now(),
+    )
+    if quarantine(ledger, found):
+        count_dirty_device()

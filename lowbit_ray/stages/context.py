@@ -112,6 +112,11 @@ class Evaluation:
         entry = self.ledger.read(self._key(name))
         return None if entry is None else _parse(entry.data, kind, self._key(name))[0]
 
+    def waiting(self, why: str) -> None:
+        """Told while there is no pod; raises Cancelled or LeaseHeld where nobody waits for it any more."""
+        self._check_still_wanted()
+        self.watch.progress(f"waiting for a pod: {why}", 0, 0)
+
     def seed(self, *labels: str) -> bytes:
         """A secret seed for one purpose of this submission."""
         return derive_seed(self.settings.secret_bytes(), self.submission.id, *labels)

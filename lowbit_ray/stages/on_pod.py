@@ -65,7 +65,13 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
     asked = evaluation.finished("quality", Asked)
     if efficiency is None or asked is None:
         evaluation.watch.progress("waiting for a pod", 0, 0)
-        with open_pod(evaluation.task.pod) as pod:
+        with open_pod(
+            evaluation.task.pod,
+            device=evaluation.task.engine.device,
+            ledger=evaluation.ledger,
+            found_by=evaluation.submission.id,
+            waiting=evaluation.waiting,
+        ) as pod:
             evaluation.held_s = lambda: pod.held_s
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
             try:

@@ -1,0 +1,147 @@
+"""Finding a place for a pod: a placement group of one host, and the claim that keeps neighbours off it.
+
+The group asks for the pod's resources on a node with the right label that is neither in quarantine nor closed by
+another pod; while there is none it stays pending, so that an autoscaler sees it and starts a node. The claim is a
+second group, on the node that the first one got, of the node's own resource (`nodes.py`): it is given at once or
+not at all, and of two pods that reach a node at the same moment only one gets it; the other looks elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+from lowbit_ray.engines.nodes import ACCELERATOR, Node, bundle_of, closed_to, share_of, unmet
+from lowbit_ray.errors import PodError
+from lowbit_ray.tasks import PodShape
+
+__all__ = ["Place", "alive_nodes", "find_place"]
+
+LOOK_S = 2.0
+CLAIM_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Resources in hand."""
+
+    group: PlacementGroup
+    claim: PlacementGroup
+    node: Node
+
+    def give_back(self) -> None:
+        """Frees both; whatever runs in them is killed."""
+        for group in (self.group, self.claim):
+            with contextlib.suppress(Exception):  # the cluster itself may be gone
+                remove_placement_group(group)
+
+
+def alive_nodes() -> list[Node]:
+    """The cluster's nodes, with what is free on each."""
+    free = available_resources_per_node()
+    return [
+        Node(
+            id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            labels=node.get("Labels") or {},
+            total=node["Resources"],
+            free=free.get(node["NodeID"], {}),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def find_place(
+    shape: PodShape,
+    *,
+    deadline: float,
+    quarantined: Callable[[], Collection[str]],
+    waiting: Callable[[str], None],
+) -> Place:
+    """Waits until `deadline` (monotonic clock) for a place.
+
+    `waiting` is told about every two seconds what is missing; it may raise, which ends the wait. Raises PodError
+    that names the resource which no node can give.
+    """
+    while True:
+        avoided = _avoided(shape, quarantined())
+        group = placement_group(
+            [bundle_of(shape)], strategy="STRICT_PACK", bundle_label_selector=[_selector(shape, avoided)]
+        )
+        place = None
+        try:
+            while not group.wait(LOOK_S):
+                out = quarantined()
+                why = unmet(shape, alive_nodes(), out)
+                if time.monotonic() > deadline:
+                    raise _no_pod(shape, why)
+                waiting(why)
+                if _avoided(shape, out) != avoided:
+                    break  # a node was freed, closed or taken out of service: ask anew
+            else:
+                place = _claimed(shape, group)
+                if place is not None:
+                    return place
+                if time.monotonic() > deadline:
+                    raise _no_pod(shape, unmet(shape, alive_nodes(), quarantined()))
+        finally:
+            if place is None:
+                remove_placement_group(group)
+
+
+def _avoided(shape: PodShape, quarantined: Collection[str]) -> frozenset[str]:
+    """Ids of nodes that the group must not get."""
+    nodes = alive_nodes()
+    alive = {node.id for node in nodes}
+    return frozenset(closed_to(shape, nodes) | (set(quarantined) & alive))
+
+
+def _selector(shape: PodShape, avoided: Collection[str]) -> dict[str, str]:
+    selector = {ACCELERATOR: shape.accelerator} if shape.accelerator else {}
+    if avoided:
+        selector["ray.io/node-id"] = f"!in({','.join(sorted(avoided))})"
+    return selector
+
+
+def _claimed(shape: PodShape, group: PlacementGroup) -> Place | None:
+    """The group with its node's claim; None where somebody else was quicker, or the node has died."""
+    name = placement_group_table(group)["bundles_to_node_id"][0]
+    node = next((node for node in alive_nodes() if node.id == name), None)
+    if node is None:
+        return None
+    claim = placement_group(
+        [{node.whole: share_of(shape)}], bundle_label_selector=[{"ray.io/node-id": node.id}]
+    )
+    given = False
+    try:
+        given = claim.wait(CLAIM_S)
+    finally:
+        if not given:
+            remove_placement_group(claim)
+    return Place(group, claim, node) if given else None
+
+
+def _no_pod(shape: PodShape, why: str) -> PodError:
+    bundle = bundle_of(shape)
+    wanted = ", ".join(f"{bundle[name]:g} {name}" for name in ("GPU", "CPU") if name in bundle)
+    label = f" labelled {shape.accelerator}" if shape.accelerator else ""
+    alone = "" if shape.may_share_host else ", and no other pod there"
+    return PodError(
+        f"no pod within {shape.wait_s:.0f} s",
+        where="the task's pod",
+        found=why,
+        expected=f"{wanted}, {shape.memory_gib:g} GiB of memory on one node{label}{alone}",
+        remedy="Add a node of that shape, or wait for the evaluations that hold one.",
+    )
