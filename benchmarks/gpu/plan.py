@@ -42,7 +42,7 @@ ENTRIES = {
             "int8", "-int8", "W8A8KV16", "round to nearest: int8 weights a channel, int8 activations a token"
         ),
         _shape("w4a16", "-w4a16", "W4A16KV16", "round to nearest: int4 weights in groups of 128", 20),
-        _shape("bf16", "", "W16A16KV16", "the anchor itself", 22),
+        Entry("8b-bf16", "qwen3-8b-speed", "qwen3-8b", "W16A16KV16", "the anchor itself", 18),
     )
 }
 """By name, in order of priority."""

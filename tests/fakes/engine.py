@@ -235,11 +235,21 @@ class Engine:
         return tokens[:limit], "stop" if len(tokens) <= limit else "length"
 
 
+def hold_cuda(gib: float) -> object:
+    """So much of the GPU; torch's own out-of-memory error where it is not free."""
+    if not gib:
+        return None
+    import torch
+
+    return torch.empty(int(gib * 2**30), dtype=torch.uint8, device="cuda")
+
+
 async def serve(told: Told) -> None:
     """Prints the start-up lines, then serves until SIGTERM or SIGINT."""
     before, after = startup_lines(told)
     print("\n".join(before), flush=True)
     await asyncio.sleep(told.start_s)
+    held = hold_cuda(told.cuda_gib)  # until the process ends
     reason = failure(told)
     if reason:
         place = f"(EngineCore pid={os.getpid()}) ERROR 11-30 04:11:00 [v1/engine/core.py:1136]"
@@ -263,6 +273,7 @@ async def serve(told: Told) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     await stop.wait()
     await runner.cleanup()
+    del held
 
 
 if __name__ == "__main__":

