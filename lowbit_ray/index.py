@@ -59,10 +59,11 @@ class Index:
         self._standings: dict[str, Standing] = {}
         self._last = ""
         self._window = 0
-        self._verdicts = 0  # counts the changes that a board can show
         self._boards: dict[str, tuple[int, list[Row]]] = {}
         self.generation = 0
         """Counts the refreshes that changed something."""
+        self.verdicts = 0
+        """Counts those that changed something which a board shows."""
         self.refreshed_at: datetime | None = None
         """When the ledger last answered a whole refresh."""
         self.unreadable: dict[str, str] = {}
@@ -126,7 +127,7 @@ class Index:
 
     def board(self, task: str, rules: Rules) -> list[Row]:
         """The task's board; computed again only after a change."""
-        generation, standings = self._verdicts, self._standings
+        generation, standings = self.verdicts, self._standings
         cached = self._boards.get(task)
         if cached is None or cached[0] != generation:
             theirs = [s for s in standings.values() if s.submission.task_id == task and s.summary is not None]
@@ -146,7 +147,7 @@ class Index:
         if changed:
             self.generation += 1
         if any(s.summary is not None for s in changed):
-            self._verdicts += 1
+            self.verdicts += 1
 
     def _arrivals(self) -> list[str]:
         """Names under `accepted/` that the index does not know yet."""

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """What starts vLLM's OpenAI server; another virtual environment's Python, for instance."""
     url: str = "http://127.0.0.1:8000"
     """The service that the participant's commands talk to."""
+    buckets: tuple[str, ...] = ()
+    """S3 buckets that participants may submit from, as a JSON list."""
     token_file: Path = DATA / "token"
 
     @field_validator("cache", "rules", "tasks", "token_file")

@@ -19,6 +19,8 @@ ORDER = (
     "submission",
     "ledger",
     "lease",
+    "journal",
+    "people",
     "metrics",
     "checkpoint",
     "score",
@@ -33,7 +35,9 @@ ORDER = (
     "report",
     "session",
     "evaluate",
+    "dispatch",
     "demo",
+    "service",
     "cli",
 )
 """The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""

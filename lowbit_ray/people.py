@@ -1,0 +1,151 @@
+"""Participants and organizers, and the tokens they show: one object a person under `people/`.
+
+A token is 32 random bytes, shown once and stored as its SHA-256: whoever reads the ledger learns no token. A fast
+hash is enough, as there is nothing to guess in 256 random bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lowbit_ray.errors import ConfigError
+from lowbit_ray.ledger import Entry, Ledger
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.submission import now
+
+__all__ = [
+    "Person",
+    "Token",
+    "find_person",
+    "fingerprint",
+    "issue_token",
+    "list_people",
+    "revoke_tokens",
+    "rotate_token",
+]
+
+PREFIX = "lowbit_"
+"""Of every token, so that scanners for leaked secrets can know them."""
+TRIES = 20
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class Token(_Frozen):
+    """One token, as it is stored."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")]
+    """Names the token where people speak of it; no part of the secret."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    created_at: datetime
+    revoked_at: datetime | None = None
+
+
+class Person(_Frozen):
+    """Somebody who may use the service."""
+
+    name: Name
+    role: Literal["participant", "organizer"] = "participant"
+    tokens: tuple[Token, ...] = ()
+    scored_per_task: Annotated[int, Field(ge=0)] | None = None
+    """Scored submissions a task; None takes the rules' number."""
+    dev_per_day: Annotated[int, Field(ge=0)] | None = None
+    """Dev submissions a task and day; None takes the task's number."""
+
+    @property
+    def organizer(self) -> bool:
+        return self.role == "organizer"
+
+    def live_tokens(self) -> list[Token]:
+        """Tokens that are not revoked."""
+        return [token for token in self.tokens if token.revoked_at is None]
+
+
+def fingerprint(token: str) -> str:
+    """The SHA-256 of a token, by which it is stored."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def list_people(ledger: Ledger) -> list[Person]:
+    """Everybody, by name."""
+    entries = (ledger.read(key) for key in ledger.keys("people/"))
+    return [Person.model_validate_json(entry.data) for entry in entries if entry is not None]
+
+
+def find_person(ledger: Ledger, name: str) -> Person:
+    """One person; ConfigError where there is none of this name."""
+    return _read(ledger, name)[0]
+
+
+def issue_token(ledger: Ledger, name: str, role: Literal["participant", "organizer"] | None = None) -> str:
+    """A new token for a person, who is made where there is none; the only time that the token is seen.
+
+    role: of a new person (participant by default); of a known one it must agree where it is given.
+    """
+    text, token = _new()
+    fresh = Person(name=name, role=role or "participant", tokens=(token,))
+    if not ledger.create(_key(name), fresh.model_dump_json().encode()):
+        known = find_person(ledger, name)
+        if role is not None and known.role != role:
+            raise ConfigError("the person has another role", where=name, found=known.role, expected=role)
+        _change(ledger, name, lambda person: (*person.tokens, token))
+    return text
+
+
+def rotate_token(ledger: Ledger, name: str) -> str:
+    """A new token in the place of all that the person has."""
+    text, token = _new()
+    _change(ledger, name, lambda person: (*_revoked(person, None), token))
+    return text
+
+
+def revoke_tokens(ledger: Ledger, name: str, token_id: str | None = None) -> int:
+    """Revokes one token by its id, or all; how many were revoked."""
+    before = find_person(ledger, name).live_tokens()
+    if token_id is not None and token_id not in {token.id for token in before}:
+        known = ", ".join(token.id for token in before) or "none"
+        raise ConfigError("no such token", where=name, found=token_id, expected=known)
+    after = _change(ledger, name, lambda person: _revoked(person, token_id))
+    return len(before) - len(after.live_tokens())
+
+
+def _new() -> tuple[str, Token]:
+    text = PREFIX + secrets.token_urlsafe(32)
+    return text, Token(id=secrets.token_hex(4), sha256=fingerprint(text), created_at=now())
+
+
+def _revoked(person: Person, token_id: str | None) -> tuple[Token, ...]:
+    return tuple(
+        token.model_copy(update={"revoked_at": now()})
+        if token.revoked_at is None and token_id in (None, token.id)
+        else token
+        for token in person.tokens
+    )
+
+
+def _change(ledger: Ledger, name: str, tokens: Callable[[Person], tuple[Token, ...]]) -> Person:
+    for _ in range(TRIES):
+        person, entry = _read(ledger, name)
+        changed = person.model_copy(update={"tokens": tokens(person)})
+        if ledger.swap(_key(name), changed.model_dump_json().encode(), entry.version):
+            return changed
+    raise ConfigError("others are changing this person all the time", where=name)
+
+
+def _read(ledger: Ledger, name: str) -> tuple[Person, Entry]:
+    entry = ledger.read(_key(name))
+    if entry is None:
+        raise ConfigError(
+            "no such person", where="people", found=name, remedy="`lowbit token list` names all."
+        )
+    return Person.model_validate_json(entry.data), entry
+
+
+def _key(name: str) -> str:
+    return f"people/{name}.json"

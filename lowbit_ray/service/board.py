@@ -1,0 +1,76 @@
+"""The board of a task, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from fastapi import Path as InPath
+from starlette.responses import Response
+
+from lowbit_ray.board import Row
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.service.desk import Desk, TheDesk
+from lowbit_ray.service.problems import Refusal, problems
+from lowbit_ray.service.who import anybody
+
+__all__ = ["Board", "TaskId", "router"]
+
+router = APIRouter(
+    prefix="/api/board", tags=["board"], dependencies=[Depends(anybody)], responses=problems(401, 404, 429)
+)
+
+TaskId = Annotated[str, InPath(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$", examples=["qwen3-8b"])]
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+
+
+class Board(_Frozen):
+    """A task's board, best first."""
+
+    task: str
+    rules_version: str
+    rows: tuple[Row, ...]
+
+
+@router.get("/{task}.csv", summary="The board as CSV", response_class=Response, responses=CSV)
+async def board_csv(task: TaskId, desk: TheDesk) -> Response:
+    """One row a participant, the columns of the JSON."""
+    _known(desk, task)
+    text = desk.per_verdict(f"board.csv {task}", lambda: _csv(desk.index.board(task, desk.rules)))
+    name = f'attachment; filename="board-{task}.csv"'
+    return Response(text, media_type="text/csv", headers={"Content-Disposition": name})
+
+
+@router.get("/{task}", summary="The board", response_model=Board)
+async def board(task: TaskId, desk: TheDesk) -> Response:
+    """The last finished scored submission of each participant, by its score discounted by cost; references beside."""
+    _known(desk, task)
+    text = desk.per_verdict(f"board {task}", lambda: _board(desk, task).model_dump_json())
+    return Response(text, media_type="application/json")
+
+
+def _known(desk: Desk, task: str) -> None:
+    if task not in desk.tasks:
+        raise Refusal(404, "No such task", f"one of {', '.join(desk.tasks)}", field="task")
+
+
+def _board(desk: Desk, task: str) -> Board:
+    rows = tuple(desk.index.board(task, desk.rules))
+    return Board(task=task, rules_version=desk.rules.version, rows=rows)
+
+
+def _csv(rows: list[Row]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(Row.model_fields))
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _inert(value) for name, value in row.model_dump(mode="json").items()})
+    return file.getvalue()
+
+
+def _inert(value: object) -> object:
+    """A spreadsheet takes a cell that begins like a formula for one; participants choose their own words."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
