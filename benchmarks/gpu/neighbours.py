@@ -1,6 +1,6 @@
 """What neighbours on a host cost a timed run, and what tensor parallel does, for any number of GPUs.
 
-    python -m benchmarks.gpu.neighbours --model DIR --out OUT [--steps clients,neighbours,parallel] [--minutes 8]
+    python -m benchmarks.gpu.neighbours --model DIR --out OUT [--steps neighbours,clients,parallel] [--minutes 8]
     python -m benchmarks.gpu.neighbours --fake 4 --out OUT       # rehearsal with the tests' fake engine
 
 clients     benchmarks/load.py on the first GPU's engine: our client and `vllm bench serve` in turns.
@@ -116,14 +116,18 @@ def main() -> int:
     bench = _open(arguments)
     bench.keep(machine=_machine(bench), steps={})
     steps = arguments.steps.split(",")
-    if {"clients", "neighbours"} & set(steps):
-        with _all_up(bench) as engines:
-            if "clients" in steps:
-                clients(bench, engines[0].address)
-            if "neighbours" in steps:
-                neighbours(bench, engines)
-    if "parallel" in steps:
-        parallel(bench)
+    with contextlib.ExitStack() as stack:
+        engines: list[EngineProcess] = []
+        for step in steps:
+            if time.monotonic() > bench.ends:
+                _say(f"no time left for {step}")
+                break
+            if step == "parallel":
+                stack.close()
+                parallel(bench)
+            else:
+                engines = engines or stack.enter_context(_all_up(bench))
+                {"clients": clients, "neighbours": neighbours}[step](bench, engines)
     _say("ended")
     return 0
 
@@ -141,7 +145,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--task", default="qwen3-8b-shape")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("gpu-work"), help="logs and compile caches")
-    parser.add_argument("--steps", default="clients,neighbours,parallel")
+    parser.add_argument("--steps", default="neighbours,clients,parallel")
     parser.add_argument("--minutes", type=float, default=8.0, help="begin nothing more after those")
     parser.add_argument(
         "--seed",
@@ -180,13 +184,13 @@ def _open(arguments: argparse.Namespace) -> Bench:
 # ---- neighbours
 
 
-def clients(bench: Bench, address: str) -> None:
+def clients(bench: Bench, engines: list[EngineProcess]) -> None:
     """The load clients against each other on one engine."""
     out = bench.folder / "clients.json"
-    command = [sys.executable, str(Path(__file__).parents[1] / "load.py"), "--server", address]
+    command = [sys.executable, str(Path(__file__).parents[1] / "load.py"), "--server", engines[0].address]
     command += ["--model", "lowbit", "--tokenizer", str(bench.model), "--out", str(out)]
-    command += ["--input-len", "1024", "--output-len", "256", "--requests", "64", "--concurrency", "32"]
-    done = subprocess.run([*command, "--repeats", "3"], check=False, timeout=400, stdout=subprocess.DEVNULL)
+    command += ["--input-len", "1024", "--output-len", "256", "--requests", "32", "--concurrency", "32"]
+    done = subprocess.run([*command, "--repeats", "2"], check=False, timeout=400, stdout=subprocess.DEVNULL)
     if done.returncode == 0:
         bench.keep(clients=json.loads(out.read_text())["server"])
 
