@@ -7,17 +7,15 @@ and 1 for a fault of our own: submit the job again, it goes on from the finished
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from rich.console import Console
 
 from lowbit_ray.errors import LowbitError
-from lowbit_ray.evaluate import run
+from lowbit_ray.evaluate import BUSY, run
 from lowbit_ray.lease import LeaseHeld
 from lowbit_ray.report.console import ConsoleWatch
-
-TEMPORARY = 75
-"""EX_TEMPFAIL of sysexits.h."""
 
 
 def main() -> int:
@@ -30,12 +28,14 @@ def main() -> int:
     parser.add_argument("submission", help="id of the submission, 16 hex digits")
     arguments = parser.parse_args()
     console = Console(stderr=True)
+    # Ray stops a job with it; as an exception it lets the pod go and the lease say how it ended
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with ConsoleWatch(console) as watch:
             record = run(arguments.submission, watch)
     except LeaseHeld as error:
         console.print(str(error), markup=False)
-        return TEMPORARY
+        return BUSY
     except LowbitError as error:
         console.print(f"{type(error).__name__}: {error}", markup=False)
         return 1

@@ -17,7 +17,7 @@ from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import build
-from lowbit_ray.stages.context import Evaluation, Watch
+from lowbit_ray.stages.context import Cancelled, Evaluation, Watch
 from lowbit_ray.stages.contract import contract
 from lowbit_ray.stages.hidden import prepare
 from lowbit_ray.stages.on_pod import measure_on_pod
@@ -26,7 +26,10 @@ from lowbit_ray.stages.verdict import failed_record, scored_record
 from lowbit_ray.submission import Submission
 from lowbit_ray.tasks import load_task
 
-__all__ = ["evaluate", "read_record", "read_submission", "run"]
+__all__ = ["BUSY", "abandon", "evaluate", "read_record", "read_submission", "run"]
+
+BUSY = 75
+"""Exit code of a driver that could not begin, and by no fault: EX_TEMPFAIL of sysexits.h."""
 
 
 def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: Watch) -> Record:
@@ -40,7 +43,31 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
         return record
     submission = read_submission(ledger, submission_id)
     with hold(ledger, submission_id) as tenure:
-        record = _evaluate(_open(submission, ledger, settings, watch, tenure))
+        evaluation = _open(submission, ledger, settings, watch, tenure)
+        try:
+            record = _evaluate(evaluation)
+        except (KeyboardInterrupt, SystemExit):
+            if ledger.read(f"submissions/{submission_id}/cancelled.json") is None:
+                raise
+            # ended because of it, so by no fault of ours
+            raise Cancelled("the submission was cancelled", where=submission_id) from None
+        ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
+    return record
+
+
+def abandon(submission_id: str, reason: str, *, ledger: Ledger, settings: Settings) -> Record:
+    """Records a submission that we could not measure as failed, free of charge; a finished one is only read.
+
+    Raises LeaseHeld where somebody evaluates it.
+    """
+    record = read_record(ledger, submission_id)
+    if record is not None:
+        return record
+    submission = read_submission(ledger, submission_id)
+    with hold(ledger, submission_id) as tenure:
+        evaluation = _open(submission, ledger, settings, _Unwatched(), tenure)
+        record = failed_record(evaluation, "failed", reason, evaluation.finished("contract", Contract))
+        record = record.model_copy(update={"charged_hours": 0.0})
         ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
     return record
 
@@ -56,6 +83,16 @@ def run(submission_id: str, watch: Watch) -> Record:
     shape = load_task(read_submission(ledger, submission_id).task_id, configured.tasks).pod
     with ray_session(shape.cpus):
         return evaluate(submission_id, ledger=ledger, settings=configured, watch=watch)
+
+
+class _Unwatched:
+    """Nobody is told."""
+
+    def begin(self, step: str) -> None: ...
+
+    def progress(self, what: str, done: int, total: int) -> None: ...
+
+    def end(self, step: str, seconds: float, *, reused: bool) -> None: ...
 
 
 def _evaluate(evaluation: Evaluation) -> Record:

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from lowbit_ray.errors import InfraError, LedgerError, LowbitError
 from lowbit_ray.ledger import Ledger
@@ -39,6 +40,14 @@ class Lease(_Frozen):
     """GPUs of that pod."""
     ours: bool = False
     """Whether the attempt ended by a fault of our own: what it used is not charged."""
+    reason: str = ""
+    """Why it ended, where it ended by a fault of our own."""
+    pod: Literal["before", "held", "after"] = "before"
+    """Whether it has yet to get its pod, holds it, or has given it back."""
+
+    def held(self, at: datetime) -> bool:
+        """As `live`, but a holder on this host whose process is gone need not be waited for."""
+        return self.live(at) and not _same_host_and_dead(self)
 
     def live(self, at: datetime) -> bool:
         """Whether the holder has to be believed at work at the time `at`."""
@@ -70,8 +79,8 @@ class Tenure:
         self.lease = lease
         self.lost = threading.Event()
         """Set when somebody else took the lease over: stop, and write nothing more."""
-        self.ours = False
-        """Set before the end where the attempt fails by a fault of our own."""
+        self.fault: str | None = None
+        """Why the attempt failed by a fault of our own; set before its end."""
         self.meter: Callable[[], tuple[float, int]] | None = None
         """Seconds that a pod has been held under this lease, and its GPUs."""
 
@@ -80,7 +89,14 @@ class Tenure:
         if self.meter is not None:
             seconds, gpus = self.meter()
             self.lease = self.lease.model_copy(update={"pod_seconds": seconds, "gpus": gpus})
-        return self.lease.model_copy(update={"ours": self.ours})
+        return self.lease.model_copy(update={"ours": self.fault is not None, "reason": self.fault or ""})
+
+    def tell_pod(self, pod: Literal["before", "held", "after"]) -> None:
+        """Notes that the pod was given or given back: whoever dispatches wants to know it at once."""
+        with self._lock:
+            self.lease = self.lease.model_copy(update={"pod": pod})
+        with contextlib.suppress(LedgerError):  # the next renewal says it
+            self.renew()
 
     def renew(self, *, released: bool = False) -> None:
         """Writes the lease again, unless somebody else holds it by now."""
@@ -119,15 +135,20 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
     thread.start()
     try:
         yield tenure
-    except (InfraError, KeyboardInterrupt, SystemExit):
-        tenure.ours = True
+    except BaseException as error:
+        # verdicts are no errors here, so what is left is ours, unless it was cancelled or lost
+        if isinstance(error, InfraError) or not isinstance(error, LowbitError):
+            tenure.fault = str(error) if isinstance(error, LowbitError) else repr(error)
         raise
     finally:
         done.set()
         thread.join()
         if not tenure.lost.is_set():
-            record_attempt(ledger, submission, tenure.used())
-            tenure.renew(released=True)
+            with contextlib.suppress(
+                LedgerError
+            ):  # then the lease expires, and whoever is next records the attempt
+                record_attempt(ledger, submission, tenure.used())
+                tenure.renew(released=True)
 
 
 def record_attempt(ledger: Ledger, submission: str, lease: Lease) -> None:
@@ -153,7 +174,7 @@ def _take(ledger: Ledger, submission: str) -> Lease:
         taken = ledger.create(key(submission), lease.model_dump_json().encode())
     else:
         last = Lease.model_validate_json(entry.data)
-        if last.live(at) and not _same_host_and_dead(last):
+        if last.held(at):
             raise LeaseHeld("the submission is being evaluated", where=submission, found=last.holder)
         # a holder that died without releasing did so by no fault of the participant's
         record_attempt(ledger, submission, last if last.released else last.model_copy(update={"ours": True}))

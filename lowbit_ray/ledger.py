@@ -10,10 +10,12 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     submissions/<id>/record.json        the public record                     created once
     accepted/<time>-<id>                the order of arrival                  created once, after submission.json
     submissions/<id>/cancelled.json     by whom, when, why                    created once
+    dispatch/<id>.json                  its Ray job, and faults of ours       swapped, removed with the verdict
     flags/<id>.json                     an organizer's flag and its reason    swapped
     people/<name>.json                  participant or organizer, tokens      swapped
     audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
+    tasks/<task>/noise_floor.json       the anchor against itself             swapped
     nodes/<node>.json                   a node out of service, and why         created once, removed
 """
 

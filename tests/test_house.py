@@ -41,7 +41,14 @@ ORDER = (
     "cli",
 )
 """The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""
-RAY = {"engines/actor.py", "engines/placement.py", "engines/pod.py", "metrics.py", "session.py"}
+RAY = {
+    "dispatch/jobs.py",
+    "engines/actor.py",
+    "engines/placement.py",
+    "engines/pod.py",
+    "metrics.py",
+    "session.py",
+}
 """The only modules that import Ray."""
 BASE = ("checkpoint", "cli.py", "errors.py", "rules.py", "tasks.py", "settings.py", "submission.py")
 HEAVY = {"torch", "vllm", "ray", "aiohttp", "psutil", "datasets", "pynvml", "transformers"}

@@ -74,12 +74,14 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
         ) as pod:
             evaluation.held_s = lambda: pod.held_s
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
+            evaluation.tenure.tell_pod("held")
             try:
                 efficiency, asked = _measure(evaluation, built, hidden, pod)
             finally:
                 held = pod.held_s
                 evaluation.tenure.meter = lambda: (held, pod.gpus)
                 evaluation.held_s = lambda: held
+        evaluation.tenure.tell_pod("after")
     anchor = load_anchor_part(evaluation.ledger, efficiency.reference, list(hidden.windows))
     if anchor is None:
         raise EngineError("the anchor's reusable part is gone", where=efficiency.reference)

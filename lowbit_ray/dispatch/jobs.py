@@ -1,0 +1,113 @@
+"""Ray's job server: one job an evaluation, named after the submission and which of its jobs it is.
+
+The name makes starting idempotent: a job that exists already is the one that was meant, whoever started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+from lowbit_ray.errors import InfraError
+from lowbit_ray.evaluate import BUSY
+
+__all__ = ["Job", "RayJobs", "job_name"]
+
+REQUEST_S = 30.0
+"""Ray's client knows no time limit of its own: a head that is gone would be waited for without end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What Ray says of a job."""
+
+    status: Literal["active", "ended"]
+    busy: bool = False
+    """It ended because it could not begin: somebody else was at it, or there was no pod."""
+    message: str = ""
+    """How it ended, one line."""
+
+
+class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray carries no types here
+    def _do_request(self, method: str, endpoint: str, **arguments: Any) -> Any:
+        return super()._do_request(method, endpoint, **({"timeout": REQUEST_S} | arguments))
+
+
+class RayJobs:
+    """The jobs of one cluster; every method raises InfraError where its head does not answer."""
+
+    def __init__(self, address: str | None = None, *, python: str = "python") -> None:
+        """address: of the dashboard, `http://head:8265`; by default that of the cluster this process belongs to.
+        python: what runs the drivers, on the head."""
+        self._address = address
+        self._python = python
+        self._client: JobSubmissionClient | None = None
+
+    def start(self, submission: str, job: int, labels: dict[str, str]) -> None:
+        """Starts the driver of a submission; one that was started before is left at work."""
+        name = job_name(submission, job)
+        try:
+            self._connected().submit_job(
+                entrypoint=f"{self._python} -m jobs.evaluate {submission}",
+                submission_id=name,
+                metadata=labels | {"submission": submission, "job": str(job)},
+            )
+        except Exception as error:
+            if "already exists" not in str(error):
+                raise self._failed("start", name, error) from None
+
+    def look(self, submission: str, job: int) -> Job | None:
+        """How a job is; None where the cluster knows none of this name."""
+        name = job_name(submission, job)
+        try:
+            details = self._connected().get_job_info(name)
+        except Exception as error:
+            if "does not exist" in str(error):
+                return None
+            raise self._failed("look at", name, error) from None
+        if not JobStatus(details.status).is_terminal():
+            return Job("active")
+        code = details.driver_exit_code
+        return Job("ended", busy=code == BUSY, message=_how(str(details.status.value), code, details.message))
+
+    def stop(self, submission: str, job: int) -> None:
+        """Asks Ray to end a job: SIGTERM, and SIGKILL to one that does not go."""
+        name = job_name(submission, job)
+        try:
+            self._connected().stop_job(name)
+        except Exception as error:
+            if "does not exist" not in str(error):
+                raise self._failed("stop", name, error) from None
+
+    def _connected(self) -> JobSubmissionClient:
+        if self._client is None:
+            self._client = _Client(self._address)
+        return self._client
+
+    def _failed(self, what: str, name: str, error: Exception) -> InfraError:
+        self._client = None  # a new head may have another address
+        return InfraError(
+            f"Ray's job server did not {what} a job",
+            where=name,
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            remedy="Is the head up, and its dashboard with it? It is tried again.",
+        )
+
+
+def job_name(submission: str, job: int) -> str:
+    """The id under which Ray knows a submission's job."""
+    return f"lowbit-{submission}-{job}"
+
+
+def _how(status: str, code: int | None, message: str | None) -> str:
+    """One line on how a job ended, without its log: that stays in Ray."""
+    if code is None:
+        with contextlib.suppress(IndexError):
+            return f"the job ended as {status}: {(message or '').splitlines()[0][:200]}"
+        return f"the job ended as {status}"
+    if code < 0 or code > 128:
+        return f"the driver was killed (signal {-code if code < 0 else code - 128})"
+    return f"the driver ended with exit code {code}"
