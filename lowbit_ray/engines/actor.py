@@ -23,6 +23,7 @@ from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak, wait_until_clean
 from lowbit_ray.engines.filler import Filler
 from lowbit_ray.engines.host import Host, describe_host
+from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.engines.neighbours import NeighbourWatch
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import EngineSpec
@@ -47,6 +48,8 @@ class Started:
 
     start_s: float
     """From the start of the process to its first answer."""
+    isolation: Isolation | None
+    """What it is shut in by; None where nothing was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class PodFacts:
 class EngineActor:
     """One per pod. Methods run in threads, so that `progress` answers while `ask` is at work."""
 
-    def __init__(self, device: Literal["cuda", "cpu"]) -> None:
+    def __init__(self, device: Literal["cuda", "cpu"], settle_s: float) -> None:
+        self._settle_s = settle_s
         self._assigned = tuple(str(index) for index in ray.get_gpu_ids())
         self._gpus = self._assigned if device == "cuda" else ()
         self._devices: tuple[Device, ...] = ()
@@ -110,10 +114,11 @@ class EngineActor:
             elif self._gpus:
                 self._peak = stack.enter_context(DevicePeak(self._devices))
             self._tell("starting the engine", 0, 0)
-            engine = stack.enter_context(EngineProcess(spec, log_path))
+            shown = spec.with_devices(file for device in self._devices for file in device.files())
+            engine = stack.enter_context(EngineProcess(shown, log_path))
             self._engine = engine
             self._held = stack.pop_all()
-        return Started(start_s=engine.start_s)
+        return Started(start_s=engine.start_s, isolation=engine.isolation)
 
     def ask(self, question: Question, what: str) -> Any:
         """Asks the running engine; if it died meanwhile, the error says why it died."""
@@ -168,7 +173,7 @@ class EngineActor:
 
     def _wait_until_clean(self) -> None:
         for device in self._devices:
-            wait_until_clean(device)
+            wait_until_clean(device, timeout_s=self._settle_s)
 
     def _apart(self) -> list[str]:
         """What tells this pod from others of the host beside its devices' names.

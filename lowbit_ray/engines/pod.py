@@ -34,6 +34,8 @@ STOP_S = 120.0
 """An engine's end and the wait for its memory."""
 START_S = 180.0
 """The actor's process, and the look at its devices."""
+SETTLE_S = 60.0
+"""How long a device may take until the memory of what ended is free."""
 
 
 @dataclass(slots=True)
@@ -88,15 +90,20 @@ def open_pod(
     ledger: Ledger,
     found_by: str,
     waiting: Callable[[str], None],
+    settle_s: float = SETTLE_S,
 ) -> Iterator[Pod]:
     """Waits for a pod of this shape and holds it.
 
     `device` is what the engines run on: tests give CPU engines pods with GPUs that do not exist. Nodes in the
     ledger's quarantine are avoided; `found_by` is noted where a node is put there. `waiting` is told what is
-    missing while there is no pod, and may raise. Raises PodError, naming the resource that no node can give, when
-    `shape.wait_s` has passed.
+    missing while there is no pod, and may raise. A device gets `settle_s` until it has to be clean.
+
+    Raises PodError, naming the resource that no node can give, when `shape.wait_s` has passed; DirtyDeviceError
+    where a device is not clean between two engines.
     """
-    place, actor, facts = _clean_place(shape, device, ledger, found_by, waiting)
+    place, actor, facts = _clean_place(
+        shape, lambda place: _start_actor(place, shape, device, settle_s), ledger, found_by, waiting
+    )
     opened = time.monotonic()
     try:
         yield Pod(actor=actor, gpus=shape.tensor_parallel, facts=facts, opened=opened, node=place.node.id)
@@ -110,7 +117,7 @@ def open_pod(
 
 def _clean_place(
     shape: PodShape,
-    device: Literal["cuda", "cpu"],
+    start: Callable[[Place], Any],
     ledger: Ledger,
     found_by: str,
     waiting: Callable[[str], None],
@@ -127,7 +134,7 @@ def _clean_place(
         )
         actor = None
         try:
-            actor = _start_actor(place, shape, device)
+            actor = start(place)
             return place, actor, ray.get(actor.clean_facts.remote(), timeout=START_S)
         except BaseException as error:
             if actor is not None:
@@ -143,14 +150,14 @@ def _clean_place(
             waiting(f"another node, as {place.node.name} is out: {str(fault).partition(chr(10))[0]}")
 
 
-def _start_actor(place: Place, shape: PodShape, device: Literal["cuda", "cpu"]) -> Any:
+def _start_actor(place: Place, shape: PodShape, device: Literal["cuda", "cpu"], settle_s: float) -> Any:
     return EngineActor.options(  # type: ignore[attr-defined]  # ray.remote gives the class its options
         num_cpus=shape.cpus,
         num_gpus=shape.tensor_parallel,
         max_restarts=0,
         max_task_retries=0,  # a half-measured number is never silently measured again
         scheduling_strategy=PlacementGroupSchedulingStrategy(place.group, placement_group_bundle_index=0),
-    ).remote(device)
+    ).remote(device, settle_s)
 
 
 def _stop_actor(actor: Any, dirty: Callable[[DirtyDeviceError], None]) -> None:
