@@ -22,6 +22,8 @@ __all__ = ["CpuDevice", "CudaDevice", "Device", "DevicePeak", "Holder", "Identit
 GIB = 2**30
 CLEAN_GIB = 0.25
 """A GPU that nobody uses holds less than this, beside what driver and firmware reserve."""
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+"""What all GPUs of a host share."""
 LEFT_GIB = 0.1
 """Least that counts as left behind, where the use before is known."""
 
@@ -61,6 +63,8 @@ class Device(Protocol):
     def is_clean(self, baseline_gib: float | None = None) -> bool: ...
 
     def identity(self) -> Identity: ...
+
+    def files(self) -> tuple[Path, ...]: ...
 
 
 class CudaDevice:
@@ -114,6 +118,11 @@ class CudaDevice:
             memory_clock_mhz=self._maybe(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
             power_limit_w=self._watts(),
         )
+
+    def files(self) -> tuple[Path, ...]:
+        """The device files that a program must be able to open to use it."""
+        own = Path(f"/dev/nvidia{self._nvml.nvmlDeviceGetMinorNumber(self._handle)}")
+        return (own, *(path for path in map(Path, DRIVER_FILES) if path.exists()))
 
     def _memory(self) -> Any:
         try:
@@ -171,6 +180,9 @@ class CpuDevice:
 
     def is_clean(self, baseline_gib: float | None = None) -> bool:
         return True
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
 
     def identity(self) -> Identity:
         frequency = psutil.cpu_freq()

@@ -13,6 +13,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
+from lowbit_ray.engines.door import Door
 from lowbit_ray.errors import EngineAnswerError
 
 __all__ = ["Answer", "ask_health", "ask_one_token"]
@@ -30,20 +31,20 @@ class Answer:
     body: bytes
 
 
-def ask_health(port: int, timeout_s: float) -> Answer:
-    """GET /health; OSError or http.client.HTTPException if nobody answers."""
-    return _ask(port, "GET", "/health", None, timeout_s)
+def ask_health(port: int, timeout_s: float, door: str | None = None) -> Answer:
+    """GET /health; OSError or http.client.HTTPException if nobody answers. `door` leads into a sandbox."""
+    return _ask(port, "GET", "/health", None, timeout_s, door)
 
 
-def ask_one_token(port: int, model: str, timeout_s: float) -> None:
-    """Has the server complete a prompt of token ids by one token.
+def ask_one_token(port: int, model: str, timeout_s: float, door: str | None = None) -> None:
+    """Has the server complete a prompt of token ids by one token. `door` leads into a sandbox.
 
     Raises EngineAnswerError with the status and the first of the body if it does not.
     """
     request = {"model": model, "prompt": PROMPT, "max_tokens": 1, "temperature": 0}
     where = f"http://127.0.0.1:{port}/v1/completions"
     try:
-        answer = _ask(port, "POST", "/v1/completions", request, timeout_s)
+        answer = _ask(port, "POST", "/v1/completions", request, timeout_s, door)
     except (OSError, http.client.HTTPException) as error:
         raise EngineAnswerError("the server does not answer", where=where, found=_name(error)) from None
     try:
@@ -66,10 +67,15 @@ def _has_a_choice(parsed: object) -> bool:
     return isinstance(choices, list) and len(choices) == 1 and isinstance(choices[0], dict)
 
 
-def _ask(port: int, method: str, path: str, body: object, timeout_s: float) -> Answer:
+def _ask(port: int, method: str, path: str, body: object, timeout_s: float, door: str | None) -> Answer:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
-        connection.connect()
+        if door is None:
+            connection.connect()
+        else:
+            connection.sock = Door(door).take(1)
+            connection.sock.settimeout(timeout_s)
+            connection.sock.connect(("127.0.0.1", port))
         # The socket's own timeout starts anew with every byte: a server that drips would never run into it.
         watch = threading.Timer(timeout_s, _hang_up, (connection.sock,))
         watch.daemon = True

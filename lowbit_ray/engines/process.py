@@ -23,11 +23,15 @@ from typing import Self
 import psutil
 
 from lowbit_ray.engines.diagnosis import exit_meaning, root_cause
+from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.engines.liveness import Answer, ask_health, ask_one_token
 from lowbit_ray.engines.log import tail
 from lowbit_ray.engines.ports import free_port, listens
+from lowbit_ray.engines.quota import Quota
 from lowbit_ray.engines.resident import ResidentPeak
+from lowbit_ray.engines.sandbox import Sandbox, enclose
 from lowbit_ray.engines.spec import EngineSpec
+from lowbit_ray.engines.survivors import end_survivors
 from lowbit_ray.errors import EngineAnswerError, EngineStartError, LowbitError, PodError
 
 __all__ = ["EngineProcess"]
@@ -67,6 +71,10 @@ class EngineProcess:
         self._grace_s = grace_s
         self._tag = f"{TAG}={uuid.uuid4().hex}"
         self._supervisor: subprocess.Popen[bytes] | None = None
+        self.isolation: Isolation | None = None
+        """What it is shut in by, once started; None where the spec asks for nothing."""
+        self._sandbox: Sandbox | None = None
+        self._quota: Quota | None = None
         self.resident = ResidentPeak(self.tree, sample_interval_s)
         """Memory of the whole tree, sampled by a thread while it runs."""
 
@@ -81,6 +89,8 @@ class EngineProcess:
         try:
             self._spawn()
             self.resident.start()
+            if self._quota is not None:
+                self._quota.start()
             self._wait_until_it_answers()
         except BaseException:
             self.stop()
@@ -91,13 +101,13 @@ class EngineProcess:
         """Ends the whole tree; PodError if a process survives. Does nothing when it has ended already."""
         supervisor = self._supervisor
         if supervisor is None:
-            return
+            return self._close_sandbox()
         self.resident.stop()
+        if self._quota is not None:
+            self._quota.stop()
         members = set(self.tree()) | self.resident.seen
+        self._ask_to_end()
         if supervisor.stdin is not None and not supervisor.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):  # it has ended by itself
-                supervisor.stdin.write(b"q")
-                supervisor.stdin.flush()
             with contextlib.suppress(BrokenPipeError):
                 supervisor.stdin.close()
         try:
@@ -105,7 +115,10 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             supervisor.kill()
             supervisor.wait()
-        self._sweep(members)
+        try:
+            end_survivors(members, self._tag, spare=self.pid, where=self.log_path)
+        finally:
+            self._close_sandbox()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -122,6 +135,11 @@ class EngineProcess:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def door(self) -> str | None:
+        """The way into its sandbox, None where it is in none."""
+        return self._sandbox.door.path if self._sandbox is not None else None
+
+    @property
     def pid(self) -> int | None:
         """The supervisor's, the root of the tree."""
         return None if self._supervisor is None else self._supervisor.pid
@@ -134,7 +152,7 @@ class EngineProcess:
         """Asks for one token; EngineAnswerError if it does not come, EngineStartError if the engine died."""
         if not self.alive():
             raise self.death()
-        ask_one_token(self.port, self.spec.served_name, timeout_s)
+        ask_one_token(self.port, self.spec.served_name, timeout_s, self.door)
 
     def tree(self) -> list[psutil.Process]:
         """The engine's processes that are alive."""
@@ -156,6 +174,12 @@ class EngineProcess:
     def death(self) -> LowbitError:
         """The error that says why it is dead."""
         code = self._supervisor.poll() if self._supervisor else None
+        if excess := self._excess():
+            return EngineStartError(
+                f"the engine was ended: {excess}",
+                where=str(self.log_path),
+                remedy="Stay within the limits of docs/engine-track.md.",
+            )
         cause = root_cause(self.log())
         ours = self.spec.kind == "vllm" and (code == 137 or any(text in cause for text in OURS))
         return (PodError if ours else EngineStartError)(
@@ -167,28 +191,71 @@ class EngineProcess:
 
     # ---- inside
 
+    def _excess(self) -> str:
+        """The limit of its sandbox that it went beyond, empty for none."""
+        if self._quota is not None and self._quota.breach:
+            return self._quota.breach
+        if self._sandbox is not None and self._sandbox.group.ran_out_of_memory():
+            return f"it took more host memory than its limit of {self._sandbox.enclosure.memory_gib:g} GiB"
+        return ""
+
+    def _ask_to_end(self) -> None:
+        supervisor = self._supervisor
+        if supervisor is not None and supervisor.stdin is not None and not supervisor.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it has ended by itself
+                supervisor.stdin.write(b"q")
+                supervisor.stdin.flush()
+
     def _spawn(self) -> None:
         if self._supervisor is not None:
             raise PodError("an engine process is started once", where=str(self.log_path))
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.spec.folder.mkdir(parents=True, exist_ok=True)
+        self._enclose()
         self.port = free_port()
         name, value = self._tag.split("=")
         # What a child may see is the spec's to say; settings.py reads our own settings, not this.
         environment = self.spec.environment_for(self.port, os.environ) | {name: value}
-        keep_daemons = "1" if self.spec.kind == "launch" else "0"
-        with self.log_path.open("wb") as log:
+        command = self.spec.command_for(self.port)
+        options: list[str] = []
+        passed: tuple[int, ...] = ()
+        keep_daemons = self.spec.kind == "launch" and self._sandbox is None
+        if (sandbox := self._sandbox) is not None:
+            command, environment = sandbox.command(command), sandbox.environment(environment)
+            options, passed = sandbox.supervision()
+        self.log_path.write_bytes(b"")
+        with self.log_path.open("ab") as log:  # whoever opens it again cannot write over what is there
+            if sandbox is not None:
+                sandbox.give(log.fileno())
             self._supervisor = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", str(SUPERVISOR), str(self._grace_s), keep_daemons, "--"),
-                    *self.spec.command_for(self.port),
+                    *(sys.executable, "-I", str(SUPERVISOR), str(self._grace_s), str(int(keep_daemons))),
+                    *(*options, "--", *command),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 cwd=self.spec.folder,
+                pass_fds=passed,
             )
+        if sandbox is not None:
+            sandbox.door.handed_over()
+
+    def _enclose(self) -> None:
+        """Makes the sandbox that the spec asks for; a participant's engine is watched as well."""
+        wanted = self.spec.enclosure
+        if wanted is None:
+            return
+        self._sandbox, self.isolation = enclose(wanted, self.spec.model_dir, self.spec.folder)
+        if wanted.foreign:
+            held_gib = self.resident.held_gib if self.isolation.memory_limit == "watched" else None
+            self._quota = Quota(wanted, log=self.log_path, held_gib=held_gib, end=self._ask_to_end)
+
+    def _close_sandbox(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
 
     def _wait_until_it_answers(self) -> None:
         started = time.monotonic()
@@ -198,8 +265,8 @@ class EngineProcess:
             if not self.alive():
                 raise self.death()
             try:
-                if self._is_up(ask_health(self.port, min(5.0, left))):
-                    ask_one_token(self.port, self.spec.served_name, left)
+                if self._is_up(ask_health(self.port, min(5.0, left), self.door)):
+                    ask_one_token(self.port, self.spec.served_name, left, self.door)
                     self._check_owner()
                     self.start_s = time.monotonic() - started
                     return
@@ -221,43 +288,9 @@ class EngineProcess:
         return health.status == 200 or self.spec.kind == "launch"
 
     def _check_owner(self) -> None:
-        if listens(self.port, self.tree()):
+        if self._sandbox is not None or listens(self.port, self.tree()):  # nobody else can listen there
             return
         time.sleep(SETTLE_S)  # it may have answered with its last breath
         if not self.alive():
             raise self.death()
         raise PodError("another process answers on the engine's port", where=self.address)
-
-    def _sweep(self, members: set[psutil.Process]) -> None:
-        """Kills what outlived the supervisor, and makes sure that nothing is left."""
-        for _ in range(50):
-            left = [process for process in members | self._tagged() if _runs(process)]
-            if not left:
-                return
-            for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            time.sleep(POLL_S)
-        raise PodError(
-            "processes of an engine survived SIGKILL",
-            where=str(self.log_path),
-            found=", ".join(str(process.pid) for process in left),
-            remedy="Take this node out of service.",
-        )
-
-    def _tagged(self) -> set[psutil.Process]:
-        """Processes anywhere that have this engine's variable: they fled the tree, or lost the supervisor."""
-        found = set()
-        for process in psutil.process_iter():
-            with contextlib.suppress(OSError, psutil.Error):
-                variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-                if self._tag.encode() in variables and process.pid != self.pid:
-                    found.add(process)
-        return found
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

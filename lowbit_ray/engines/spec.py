@@ -25,6 +25,7 @@ from lowbit_ray.engines.flags import (
     max_model_len,
     shared_flags,
 )
+from lowbit_ray.engines.isolation import Enclosure
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.rules import Rules
 from lowbit_ray.tasks import Task
@@ -38,6 +39,7 @@ SERVED_NAME = "lowbit"
 
 HOST_VARIABLES = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 """What any engine may see of the host's environment."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OUR_VARIABLES = ("CUDA_HOME", "PYTHONPATH", "VIRTUAL_ENV")
 """What our own vLLM sees beside them, to find its installation."""
 QUIET = {
@@ -82,6 +84,8 @@ class EngineSpec(BaseModel):
     """Longest wait for the first answer."""
     request_timeout_s: Positive = 600.0
     """Longest wait for the next byte of an answer."""
+    enclosure: Enclosure | None = None
+    """The sandbox it is put into, on the engine track."""
 
     @field_validator("environment", "inherits")
     @classmethod
@@ -94,6 +98,13 @@ class EngineSpec(BaseModel):
                     remedy="Remove it from the task's engine.environment.",
                 )
         return names
+
+    def with_devices(self, files: Iterable[Path]) -> EngineSpec:
+        """The same, with the pod's device files in its sandbox; they are only known where it is started."""
+        if self.enclosure is None:
+            return self
+        shown = self.enclosure.model_copy(update={"devices": tuple(dict.fromkeys(files))})
+        return self.model_copy(update={"enclosure": shown})
 
     def command_for(self, port: int) -> list[str]:
         """The command with the port put in."""
@@ -117,6 +128,7 @@ def vllm_spec(
     tensor_parallel: int,
     gpus: tuple[str, ...] = (),
     flashinfer: bool = False,
+    enclosure: Enclosure | None = None,
 ) -> EngineSpec:
     """Our vLLM on `model_dir` with the rules' engine flags, overridden by the task's.
 
@@ -154,6 +166,7 @@ def vllm_spec(
         model_dir=model_dir,
         start_timeout_s=task.engine.start_timeout_s,
         request_timeout_s=task.engine.request_timeout_s,
+        enclosure=enclosure,
     )
 
 
@@ -167,8 +180,13 @@ def launch_spec(
     device_total_gib: float,
     cache_dir: Path,
     gpus: tuple[str, ...] = (),
+    python: Path | None = None,
+    enclosure: Enclosure | None = None,
 ) -> EngineSpec:
     """A participant's `launch.sh serve`.
+
+    `python` is the interpreter of our vLLM's environment: its folder comes first in PATH, so that `python` and
+    `vllm` are ours where the participant brings none.
 
     Memory is told twice, as GiB of the whole pod and as a share of it: under a hard cap the *budget* (what
     lies between budget and cap is for the device's context and graphs), else the rules' share.
@@ -185,6 +203,7 @@ def launch_spec(
         "LOWBIT_MAX_MODEL_LEN": str(max_model_len(task, rules, cap)),
         "LOWBIT_MODEL_DIR": str(model_dir),
         "LOWBIT_SERVED_NAME": SERVED_NAME,
+        "PATH": SYSTEM_PATH if python is None else f"{python.parent}:{SYSTEM_PATH}",
     }
     if task.engine.device == "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -199,4 +218,5 @@ def launch_spec(
         model_dir=model_dir,
         start_timeout_s=task.engine.start_timeout_s,
         request_timeout_s=task.engine.request_timeout_s,
+        enclosure=enclosure,
     )

@@ -1,6 +1,6 @@
 """The process between us and an engine: it outlives us for as long as it takes to end the whole tree.
 
-    python -I supervisor.py GRACE_S KEEP_DAEMONS -- COMMAND...
+    python -I supervisor.py GRACE_S KEEP_DAEMONS [OPTIONS] -- COMMAND...
 
 Started by `EngineProcess`, never imported by anything; only the standard library, as it must be up in
 milliseconds and must not depend on the environment of what it starts. It
@@ -13,6 +13,11 @@ milliseconds and must not depend on the environment of what it starts. It
   comes in on its standard input: the starter asks for it, or has died in whatever way;
 - ends the tree too when the engine's first process exits, unless that exit was clean, KEEP_DAEMONS is 1
   and descendants remain: then the engine has made a daemon of itself and lives on.
+
+Options, for an engine in a sandbox:
+    group=PATH  the engine becomes a member of a control group, by its file cgroup.procs
+    pass=FD     the engine inherits this descriptor, and this process does not keep it
+    sandboxed   the first process ignores SIGTERM: all in the sandbox get it, and the sandbox must outlast them
 
 Exit code: the first process's, or 128 + the signal that ended it.
 """
@@ -35,7 +40,8 @@ TO_DEFAULT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, sign
 
 def main(arguments: list[str]) -> int:
     grace_s, keep_daemons = float(arguments[0]), arguments[1] == "1"
-    command = arguments[arguments.index("--") + 1 :]
+    split = arguments.index("--")
+    options, command = arguments[2:split], arguments[split + 1 :]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         print("supervisor: cannot become a child subreaper", file=sys.stderr)  # noqa: T201 - to the engine's log
         return 125
@@ -43,7 +49,10 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     starter = os.getppid()
     deaths = _wake_on_death()
-    first = _start(command)
+    first = _start(command, options)
+    for option in options:
+        if option.startswith("pass="):
+            os.close(int(option.removeprefix("pass=")))
     os.setpgid(0, 0)
     codes: dict[int, int] = {}
     while not _starter_is_gone(starter, deaths):
@@ -55,14 +64,19 @@ def main(arguments: list[str]) -> int:
     return codes.get(first, 128 + signal.SIGKILL)
 
 
-def _start(command: list[str]) -> int:
+def _start(command: list[str], options: list[str]) -> int:
     """Forks and execs; the child keeps the process group and has nothing on its standard input."""
     pid = os.fork()
     if pid:
         return pid
     try:
         for number in TO_DEFAULT:
-            signal.signal(number, signal.SIG_DFL)
+            if number != signal.SIGTERM or "sandboxed" not in options:
+                signal.signal(number, signal.SIG_DFL)
+        for option in options:
+            if option.startswith("group="):
+                with open(option.removeprefix("group="), "w") as members:  # noqa: PTH123
+                    members.write("0")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(command[0], command)  # noqa: S606 - a list, no shell
     except OSError as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 import aiohttp
 
+from lowbit_ray.engines.door import Door
 from lowbit_ray.errors import EngineAnswerError
 
 __all__ = [
@@ -50,6 +51,8 @@ class Endpoint:
     model: str
     socket: str | None = None
     """Path of a Unix socket to connect through; the URL then only names the host."""
+    door: str | None = None
+    """The way into the sandbox that the server is in (`engines/door.py`); the URL holds inside of it."""
 
     def route(self, path: str) -> str:
         """The whole URL of `path`."""
@@ -71,16 +74,23 @@ async def connect(endpoint: Endpoint, *, timeout_s: float) -> AsyncIterator[aioh
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise ValueError(f"timeout_s must be finite and positive, got {timeout_s}")
     connector: aiohttp.BaseConnector
-    if endpoint.socket is None:
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    else:
+    door = Door(endpoint.door) if endpoint.door else None
+    if endpoint.socket is not None:
         connector = aiohttp.UnixConnector(endpoint.socket, limit=0, force_close=True)
+    elif door is not None:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True, socket_factory=lambda _: door.take())
+    else:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s)
     headers = {"Accept-Encoding": "identity"}
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, headers=headers, trust_env=False, read_bufsize=2**18
     ) as session:
-        yield session
+        try:
+            yield session
+        finally:
+            if door is not None:
+                door.close()
 
 
 async def post_json(

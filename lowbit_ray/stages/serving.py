@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lowbit_ray.engines.accounts import Startup
 from lowbit_ray.engines.actor import Question, Started
 from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
@@ -20,6 +21,8 @@ from lowbit_ray.stages.context import Evaluation
 __all__ = ["Server", "Side", "serving"]
 
 Side = Literal["candidate", "anchor"]
+UNLIMITED_GIB = 2.0**20
+"""Our own vLLM is not limited."""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,8 @@ class Server:
     cap: Cap | None
     start_s: float | None = None
     """Seconds from the start of the process to its first answer; None before it was started."""
+    isolation: Isolation | None = None
+    """What it is shut in by, on the engine track."""
 
     @property
     def stored_gib(self) -> float:
@@ -80,7 +85,7 @@ class Server:
         spec = _spec(self.evaluation, self.built, self.pod, self.side, self.cap)
         log = self.evaluation.folder("logs") / f"{self.name}.log"
         started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
-        self.start_s = started.start_s
+        self.start_s, self.isolation = started.start_s, started.isolation
 
     def _watch(self, state: dict[str, Any]) -> None:
         if state:
@@ -121,6 +126,7 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
     task, rules = evaluation.task, evaluation.rules
     checkpoint: Path = (built.candidate if side == "candidate" else built.source).path
     cache = _compile_cache(evaluation, built, pod, side)
+    shut_in = _enclosure(evaluation, side, cache, cap) if built.engine is not None else None
     if side == "candidate" and built.engine is not None:
         return launch_spec(
             built.engine.path,
@@ -131,6 +137,8 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
             device_total_gib=pod.facts.total_gib,
             cache_dir=cache,
             gpus=pod.facts.gpus,
+            python=Path(evaluation.settings.vllm()[0]),
+            enclosure=shut_in,
         )
     return vllm_spec(
         checkpoint,
@@ -142,6 +150,25 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
         cache_dir=cache,
         tensor_parallel=task.pod.tensor_parallel,
         gpus=pod.facts.gpus,
+        enclosure=shut_in,
+    )
+
+
+def _enclosure(evaluation: Evaluation, side: Side, cache: Path, cap: Cap | None) -> Enclosure:
+    """The sandbox of either side of the engine track; both are asked the same way, so that the ratio stays fair.
+
+    On a CPU the memory of a host is what a cap limits, and the sandbox keeps it.
+    """
+    task, command = evaluation.task, evaluation.settings.vllm()
+    capped = cap.cap_gib if cap is not None and task.engine.device == "cpu" else task.pod.memory_gib
+    paths = tuple(Path(word) for word in command if word.startswith("/"))
+    return Enclosure(
+        foreign=side == "candidate",
+        required=evaluation.submission.split == "test",
+        programs=paths[:1] if side == "candidate" else paths,
+        cache_dir=cache,
+        memory_gib=min(capped, task.pod.memory_gib) if side == "candidate" else UNLIMITED_GIB,
+        processes=256 + 128 * task.pod.cpus,
     )
 
 
