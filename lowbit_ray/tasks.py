@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from lowbit_ray.conduct import ConductLimits
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.rules import Rules, Workload, _Frozen
 
@@ -154,6 +155,8 @@ class Task(_Frozen):
     perplexity: dict[str, PerplexityPlan]
     accuracy: AccuracyPlan
     audit: AuditPlan
+    conduct: ConductLimits = ConductLimits()
+    """Limits of the engine rules that the rules file leaves open."""
     speed_floor: Annotated[float, Field(gt=0)] | None = None
     """None takes the rules' floor."""
     limits: Limits

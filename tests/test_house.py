@@ -13,6 +13,7 @@ PACKAGE = ROOT / "lowbit_ray"
 ORDER = (
     "errors",
     "rules",
+    "conduct",
     "tasks",
     "settings",
     "stats",
@@ -50,7 +51,16 @@ RAY = {
     "session.py",
 }
 """The only modules that import Ray."""
-BASE = ("checkpoint", "cli.py", "errors.py", "rules.py", "tasks.py", "settings.py", "submission.py")
+BASE = (
+    "checkpoint",
+    "cli.py",
+    "conduct.py",
+    "errors.py",
+    "rules.py",
+    "tasks.py",
+    "settings.py",
+    "submission.py",
+)
 HEAVY = {"torch", "vllm", "ray", "aiohttp", "psutil", "datasets", "pynvml", "transformers"}
 """What the base install does not have."""
 

@@ -24,10 +24,21 @@ from numpy.typing import NDArray
 
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.endpoint import Endpoint, Refusal, connect, first_choice, post_json
-from lowbit_ray.measure.rows import Entry, generated_rows, legacy_rows, pack, prompt_rows
+from lowbit_ray.measure.rows import Entry, LegacyRow, generated_rows, legacy_rows, pack, prompt_rows
 from lowbit_ray.measure.stream import COMPLETIONS
 
-__all__ = ["METHODS", "NO_LOGPROBS", "Method", "Positions", "Question", "ask", "lacks_logprobs", "probe"]
+__all__ = [
+    "METHODS",
+    "NO_LOGPROBS",
+    "Method",
+    "Positions",
+    "Question",
+    "ask",
+    "generate_with_logprobs",
+    "knows",
+    "lacks_logprobs",
+    "probe",
+]
 
 Method = Literal["prompt_logprobs", "echo", "generation"]
 METHODS: tuple[Method, ...] = ("prompt_logprobs", "echo", "generation")
@@ -75,16 +86,10 @@ async def probe(endpoint: Endpoint, text: Sequence[int], top_k: int, *, timeout_
     async with connect(endpoint, timeout_s=timeout_s) as session:
         await post_json(session, endpoint, COMPLETIONS, _greedy(endpoint, question.tokens, 1))
         for method in METHODS:
-            try:
-                await _ASK[method](session, endpoint, question, top_k)
-            except Refusal as refusal:
-                found.append(f"{method}: {refusal.found}")
-            except EngineAnswerError as error:
-                if not lacks_logprobs(error):
-                    raise
-                found.append(f"{method}: none in the answer")
-            else:
+            missing = await _missing(session, endpoint, question, method, top_k)
+            if missing is None:
                 return method
+            found.append(f"{method}: {missing}")
     raise EngineAnswerError(
         NO_LOGPROBS,
         where=COMPLETIONS,
@@ -92,6 +97,29 @@ async def probe(endpoint: Endpoint, text: Sequence[int], top_k: int, *, timeout_
         expected=f"{top_k} log-probabilities by one of {', '.join(METHODS)}",
         remedy="Serve with log-probabilities by token id (vLLM: --max-logprobs).",
     )
+
+
+async def knows(
+    endpoint: Endpoint, method: Method, text: Sequence[int], top_k: int, *, timeout_s: float
+) -> bool:
+    """Whether the server knows this method, tried on the first tokens of `text`."""
+    async with connect(endpoint, timeout_s=timeout_s) as session:
+        return await _missing(session, endpoint, Question(tuple(text[:6]), start=3), method, top_k) is None
+
+
+async def _missing(
+    session: aiohttp.ClientSession, endpoint: Endpoint, question: Question, method: Method, top_k: int
+) -> str | None:
+    """What the server answers where it does not know the method; None where it does."""
+    try:
+        await _ASK[method](session, endpoint, question, top_k)
+    except Refusal as refusal:
+        return str(refusal.found)
+    except EngineAnswerError as error:
+        if not lacks_logprobs(error):
+            raise
+        return "none in the answer"
+    return None
 
 
 async def ask(
@@ -183,17 +211,27 @@ async def _ask_generation(
     while len(rows) < len(tokens) - question.start:
         place = question.start + len(rows)
         count = min(GENERATION_BLOCK, len(tokens) - place)
-        body = _greedy(endpoint, tokens[:place], count)
-        body |= {"logprobs": top_k, "return_tokens_as_token_ids": True}
-        choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
-        made = generated_rows(_present(choice.get("logprobs")))
-        if not made:
-            raise _none()
-        for row, wanted in zip(made[:count], tokens[place:], strict=False):
+        made = await generate_with_logprobs(session, endpoint, tokens[:place], count, top_k)
+        for row, wanted in zip(made, tokens[place:], strict=False):
             rows.append(row.top)
             if row.token != wanted:
                 break
     return _pack(question, rows, top_k, actual_required=False)
+
+
+async def generate_with_logprobs(
+    session: aiohttp.ClientSession, endpoint: Endpoint, prompt: Sequence[int], count: int, top_k: int
+) -> list[LegacyRow]:
+    """What the server says greedily to a prompt, at most `count` tokens, each with its alternatives.
+
+    Raises EngineAnswerError, with the summary NO_LOGPROBS where there are none by token id.
+    """
+    body = _greedy(endpoint, prompt, count) | {"logprobs": top_k, "return_tokens_as_token_ids": True}
+    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
+    made = generated_rows(_present(choice.get("logprobs")))
+    if not made:
+        raise _none()
+    return made[:count]
 
 
 _ASK: dict[Method, Callable[[aiohttp.ClientSession, Endpoint, Question, int], Awaitable[Positions]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,9 @@ class Voice:
         generator = np.random.default_rng(body.get("seed") or 0)
         out: list[int] = []
         previous = prompt[-1]
+        wrong = faults.wrong or (faults.stream_wrong and bool(body.get("stream")))
         for position in range(count):
-            previous = self._next(previous, temperature, generator, mask_eos=position < least)
+            previous = self._next(previous, temperature, generator, mask_eos=position < least, wrong=wrong)
             out.append(previous)
             if stops and previous == EOS:
                 return out, "stop"
@@ -62,9 +64,15 @@ class Voice:
         return out, "length"
 
     def _next(
-        self, previous: int, temperature: float, generator: np.random.Generator, *, mask_eos: bool
+        self,
+        previous: int,
+        temperature: float,
+        generator: np.random.Generator,
+        *,
+        mask_eos: bool,
+        wrong: bool,
     ) -> int:
-        if self.told.faults.wrong:
+        if wrong:
             return int(generator.integers(self.size))
         if temperature == 0:
             best = self.order[previous]
@@ -98,6 +106,9 @@ class Voice:
     def prompt_rows(self, prompt: list[int], count: int) -> list[dict[str, Any] | None]:
         """`prompt_logprobs`: null, then one dictionary a token, keyed by id."""
         rows: list[dict[str, Any] | None] = [None]
+        if self.told.faults.borrowed_logprobs and self.told.bigram.noise:
+            anchor = replace(self.told, bigram=replace(self.told.bigram, noise=0.0))
+            return self.retold(anchor).prompt_rows(prompt, count)
         for previous, actual in itertools.pairwise(prompt):
             rank = self.rank[previous]
             rows.append(
@@ -129,7 +140,10 @@ class Voice:
                 out["token_logprobs"].append(None)
                 out["top_logprobs"].append(None)
                 continue
-            top = self.top(history[place + skip - 1], token, count)
+            before_it = history[place + skip - 1]
+            if self.told.faults.invented_logprobs:
+                before_it = (before_it + 1) % self.size
+            top = self.top(before_it, token, count)
             out["token_logprobs"].append(top[token])
             out["top_logprobs"].append({name(key): value for key, value in top.items()})
         return out

@@ -71,7 +71,8 @@ async def _tokens(state: State, response: web.StreamResponse, answer: Answer) ->
     for at in range(0, len(tokens), step):
         part = tokens[at : at + step]
         await until(start + pace * (at + len(part)))
-        text = "".join(state.voice.pieces[token] for token in part)
+        other = 1 if faults.text_of_other_ids else 0
+        text = "".join(state.voice.pieces[(token + other) % 256 if other else token] for token in part)
         reason = answer.reason if at + step >= len(tokens) else None
         choice = _choice(text, part if give_ids else None, reason, answer.chat)
         if at == 0 and give_ids:

@@ -84,6 +84,14 @@ class Faults:
     """A prompt seen before is answered ten times faster."""
     huge_answer: bool = False
     """Answers without a stream never end."""
+    stream_wrong: bool = False
+    """Streams say tokens that are drawn uniformly; all other answers are the model's."""
+    invented_logprobs: bool = False
+    """The lists beside generated tokens are those after another token."""
+    borrowed_logprobs: bool = False
+    """A finished text is scored by the anchor's distributions, whatever the engine itself would say."""
+    text_of_other_ids: bool = False
+    """The ids are right, the text is that of other ids."""
 
 
 @dataclass(frozen=True, slots=True)
