@@ -15,6 +15,7 @@ from lowbit_ray.checkpoint.executed import ExecutedPrecision
 from lowbit_ray.checkpoint.precision import Precision
 from lowbit_ray.engines.accounts import Startup
 from lowbit_ray.engines.host import Host
+from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.measure.audit import Audit
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.measure.kl import KLResult
@@ -198,6 +199,8 @@ class Record(_Frozen):
     releases: dict[str, str] = Field(default_factory=dict)
     rules_version: str
     schema_version: int = SCHEMA
+    isolation: Isolation | None = None
+    """What the participant's engine was shut in by; None on the checkpoint track, or where it was never timed."""
     time_line: tuple[StageTime, ...] = ()
 
     def to_json(self) -> str:

@@ -8,10 +8,17 @@ from pathlib import Path
 from lowbit_ray.checkpoint.fetch import Unsafe, seal
 from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.checkpoint.sealed import Sealed
+from lowbit_ray.errors import SubmissionError
 from lowbit_ray.rules import _Frozen
+from lowbit_ray.settings import Settings
 from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.submission import Address
+from lowbit_ray.tasks import Task
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "build", "seal_engine", "source_address"]
+
+
+LAUNCHER = "launch.sh"
 
 
 class Built(_Frozen):
@@ -32,14 +39,34 @@ def _build(evaluation: Evaluation) -> Built:
     submission, task = evaluation.submission, evaluation.task
     limit = task.limits.checkpoint_gib
     kept: Unsafe = "refuse" if submission.track == "checkpoint" else "keep"
-    engine = submission.engine
     return Built(
-        source=seal_source(evaluation.settings.cache, task.id, _source_address(evaluation), limit),
+        source=seal_source(
+            evaluation.settings.cache, task.id, lambda: source_address(task, evaluation.settings), limit
+        ),
         candidate=seal(
             str(submission.checkpoint), evaluation.folder("checkpoint"), limit_gib=limit, unsafe=kept
         ),
-        engine=engine and seal(str(engine), evaluation.folder("engine"), limit_gib=limit, unsafe="keep"),
+        engine=submission.engine and seal_engine(submission.engine, evaluation.folder("engine"), limit),
     )
+
+
+def seal_engine(address: Address, folder: Path, limit_gib: float) -> Sealed:
+    """A participant's engine as a read-only folder whose programs can be run; errors as `fetch.seal`.
+
+    Hubs and buckets keep no mode of a file, so that all of them may be run.
+    """
+    engine = seal(str(address), folder, limit_gib=limit_gib, unsafe="keep")
+    if not any(file.path == LAUNCHER for file in engine.files):
+        raise SubmissionError(
+            "the engine's folder has no launch.sh",
+            where="engine",
+            found=", ".join(file.path for file in engine.files[:5]),
+            expected=LAUNCHER,
+            remedy="See docs/engine-track.md for the smallest that works.",
+        )
+    for file in engine.files:
+        (engine.path / file.path).chmod(0o555)
+    return engine
 
 
 def seal_source(cache: Path, task: str, address: Callable[[], str], limit_gib: float) -> Sealed:
@@ -47,13 +74,9 @@ def seal_source(cache: Path, task: str, address: Callable[[], str], limit_gib: f
     return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip")
 
 
-def _source_address(evaluation: Evaluation) -> Callable[[], str]:
+def source_address(task: Task, settings: Settings) -> str:
     """Where the source comes from; a locally made one is made on demand."""
-    anchor = evaluation.task.anchor
-
-    def address() -> str:
-        if anchor.package is not None:
-            return str(make_anchor(anchor.package, evaluation.settings.cache / "made" / evaluation.task.id))
-        return anchor.path or f"{anchor.repository}@{anchor.revision}"
-
-    return address
+    anchor = task.anchor
+    if anchor.package is not None:
+        return str(make_anchor(anchor.package, settings.cache / "made" / task.id))
+    return anchor.path or f"{anchor.repository}@{anchor.revision}"

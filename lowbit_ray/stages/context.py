@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.errors import LedgerError, LowbitError
 from lowbit_ray.lease import LeaseHeld, Tenure
 from lowbit_ray.ledger import Ledger
@@ -75,6 +76,8 @@ class Evaluation:
     settings: Settings
     tenure: Tenure
     watch: Watch
+    isolation: Isolation | None = None
+    """What the candidate's engine is shut in by, on the engine track; None until it has been timed."""
     held_s: Callable[[], float] = field(default=lambda: 0.0)
     """Seconds that the pod has been held so far; 0 without a pod."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.memory import PeakMemory, peak_memory
 from lowbit_ray.measure.workload import Output, Timed, WarmUp, WorkloadRun
@@ -37,6 +38,8 @@ class TimedSide(_Frozen):
     """Largest share of the host's CPUs that others used while a workload was timed."""
     start_log: str
     """What the engine said while it started."""
+    isolation: Isolation | None = None
+    """What the engine was shut in by, on the engine track."""
 
 
 def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSide:
@@ -67,6 +70,7 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
         peaks=peaks,
         foreign_cpu=foreign,
         start_log=start_log,
+        isolation=server.isolation,
     )
 
 

@@ -92,6 +92,7 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
     name = pod.facts.name
     with serving(evaluation, built, pod, "candidate", "timed") as server:
         candidate = evaluation.step(f"timed-{name}", TimedSide, lambda: time_side(evaluation, server, hidden))
+    evaluation.isolation = candidate.isolation
     _keep_rules(offload_reason(candidate))
     with serving(evaluation, built, pod, "anchor", "anchor") as server:
         anchor = evaluation.step(

@@ -86,6 +86,8 @@ class Server:
         log = self.evaluation.folder("logs") / f"{self.name}.log"
         started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
         self.start_s, self.isolation = started.start_s, started.isolation
+        if self.side == "candidate":
+            self.evaluation.isolation = started.isolation
 
     def _watch(self, state: dict[str, Any]) -> None:
         if state:

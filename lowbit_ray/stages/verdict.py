@@ -169,6 +169,7 @@ def _record(
             "findings": tuple(str(finding) for finding in contract.findings) if contract else (),
             "host": efficiency.host if efficiency else None,
             "releases": _releases(),
+            "isolation": efficiency.candidate.isolation if efficiency else evaluation.isolation,
             "rules_version": evaluation.rules.version,
             "time_line": _time_line(evaluation),
         }
