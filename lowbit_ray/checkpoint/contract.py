@@ -26,6 +26,7 @@ from lowbit_ray.checkpoint.generation import compare_generation
 from lowbit_ray.checkpoint.header import Headers, Tensor
 from lowbit_ray.checkpoint.precision import Precision
 from lowbit_ray.checkpoint.reading import Checkpoint, Reading, read_both, read_checkpoint
+from lowbit_ray.checkpoint.tokenizing import compare_tokenizers
 from lowbit_ray.rules import Rules
 
 __all__ = ["Contract", "Track", "check_contract", "judge"]
@@ -86,6 +87,7 @@ def judge(
         *unsafe_files(folder, list_files(folder), breaks=track == "checkpoint"),
         *_unindexed(candidate.headers),
         *compare_generation(source.headers.folder, folder),
+        *compare_tokenizers(source.headers.folder, folder),
     ]
     findings.sort(key=lambda finding: not finding.breaks)
     return Contract(

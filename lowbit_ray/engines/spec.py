@@ -128,6 +128,7 @@ def vllm_spec(
     tensor_parallel: int,
     gpus: tuple[str, ...] = (),
     flashinfer: bool = False,
+    tokenizer_dir: Path | None = None,
     enclosure: Enclosure | None = None,
 ) -> EngineSpec:
     """Our vLLM on `model_dir` with the rules' engine flags, overridden by the task's.
@@ -137,6 +138,7 @@ def vllm_spec(
     max_logprobs  most log-probabilities a request may ask for
     cache_dir     lasts from one server of a submission on a pod to the next: compiled graphs are kept in it
     gpus          indices or UUIDs for CUDA_VISIBLE_DEVICES, `tensor_parallel` of them
+    tokenizer_dir the source's, for a candidate: its own tokenizer and chat template decide nothing then
     flashinfer    whether flashinfer is installed beside vLLM; where it is not, its sampler is switched off,
                   else the start fails
     """
@@ -154,6 +156,7 @@ def vllm_spec(
             *vllm_command,
             *([str(model_dir)] if vllm_command[-1] == "serve" else ["--model", str(model_dir)]),
             *("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME),
+            *(("--tokenizer", str(tokenizer_dir)) if tokenizer_dir is not None else ()),
             # Several API servers would each report a part of the KV gauge (lesson 36).
             *(("--api-server-count", "1") if vllm_command[-1] == "serve" else ()),
             *shared_flags(task, rules, cap, max_logprobs),

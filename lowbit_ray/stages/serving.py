@@ -152,6 +152,7 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
         cache_dir=cache,
         tensor_parallel=task.pod.tensor_parallel,
         gpus=pod.facts.gpus,
+        tokenizer_dir=built.source.path if side == "candidate" else None,
         enclosure=shut_in,
     )
 

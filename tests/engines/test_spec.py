@@ -64,6 +64,22 @@ def test_the_rules_flags_are_vllms_flags() -> None:
     assert "--no-enable-prefix-caching" in spec.command
 
 
+def test_a_candidate_is_served_with_the_sources_tokenizer() -> None:
+    spec = vllm_spec(
+        MODEL,
+        task=load_task("smollm2-135m"),
+        rules=load_rules(),
+        vllm_command=SERVE,
+        cap=None,
+        max_logprobs=100,
+        cache_dir=CACHE,
+        tensor_parallel=0,
+        tokenizer_dir=Path("/models/source"),
+    )
+    assert flag(spec, "--tokenizer") == "/models/source"
+    assert "--tokenizer" not in gpu_spec().command
+
+
 def test_lesson_36_there_is_one_api_server() -> None:
     assert flag(gpu_spec(), "--api-server-count") == "1"
 
