@@ -67,6 +67,8 @@ class Audit(_Frozen):
     """Those where the anchor's output holds at most one: a padded tail rather than the model's habit."""
     retokenized: int
     """Candidate's outputs whose ids the server did not return, so that they come from the text."""
+    gaps: tuple[float, ...] = ()
+    """Each sample's gap, smallest first; empty in records from before they were kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ def _audit(
         repeated_eos=sum(mine.ends > 1 for mine, _ in pairs),
         repeated_eos_alone=sum(mine.ends > 1 >= theirs.ends for mine, theirs in pairs),
         retokenized=retokenized,
+        gaps=tuple(sorted(round(gap, 6) for gap in gaps)),
     )
 
 

@@ -15,17 +15,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["ConsoleWatch"]
+from lowbit_ray.report.steps import duration, step_title
 
-NAMES = {
-    "build": "build: fetch and seal",
-    "contract": "contract",
-    "timed": "efficiency: candidate timed",
-    "anchor": "efficiency: anchor timed, outputs audited",
-    "capped": "efficiency: under the hard cap",
-    "efficiency": "efficiency",
-    "quality": "quality: KL, perplexity, accuracy",
-}
+__all__ = ["ConsoleWatch"]
 
 
 class ConsoleWatch:
@@ -51,7 +43,7 @@ class ConsoleWatch:
 
     def begin(self, step: str) -> None:
         """A step begins."""
-        self._step = _title(step)
+        self._step = step_title(step)
         self.progress("", 0, 0)
 
     def progress(self, what: str, done: int, total: int) -> None:
@@ -64,8 +56,8 @@ class ConsoleWatch:
 
     def end(self, step: str, seconds: float, *, reused: bool) -> None:
         """A step is done."""
-        note = "kept from before" if reused else _duration(seconds)
-        line = Text.assemble(("✓ ", "green"), f"{_title(step):<52}", (f"{note:>16}", "dim"))
+        note = "kept from before" if reused else duration(seconds)
+        line = Text.assemble(("✓ ", "green"), f"{step_title(step):<52}", (f"{note:>16}", "dim"))
         self._console.print(line)
 
     def _view(self) -> Table:
@@ -78,17 +70,4 @@ class ConsoleWatch:
         return view
 
     def _elapsed(self) -> str:
-        return _duration(time.monotonic() - self._started)
-
-
-def _title(step: str) -> str:
-    """A step's name as people read it: `capped-serve-5f0c…` is the cap of serve on one pod."""
-    kind, _, rest = step.partition("-")
-    title = NAMES.get(kind, kind)
-    workload = rest.rpartition("-")[0] if kind == "capped" else ""
-    return f"{title} ({workload})" if workload else title
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes else f"{seconds:.1f} s"
+        return duration(time.monotonic() - self._started)

@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from functools import cache
+from pathlib import Path
+
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from lowbit_ray.records import Record
-from lowbit_ray.report.lines import headline, lines_of, workload_rows
-from lowbit_ray.report.picture import Point, picture
+from lowbit_ray.report.steps import duration
+from lowbit_ray.report.view import view_of
+from lowbit_ray.rules import DEFAULT_RULES, Rules, load_rules
+from lowbit_ray.tasks import Task, list_tasks, load_task
 
-__all__ = ["result_page"]
+__all__ = ["STYLE", "environment", "result_page"]
+
+STYLE = Path(__file__).parent / "static" / "lowbit.css"
+"""The style sheet of all pages."""
 
 
-def result_page(record: Record) -> str:
-    """The page of one record; everything a participant supplied is escaped."""
-    environment = Environment(
-        loader=PackageLoader("lowbit_ray.report"),
+def environment(*first: BaseLoader) -> Environment:
+    """Templates that escape all they are given; `first` are looked through before this package's own."""
+    made = Environment(
+        loader=ChoiceLoader([*first, PackageLoader("lowbit_ray.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
     )
-    result = record.result
-    return environment.get_template("result.html").render(
-        record=record,
-        result=result,
-        headline=headline(record),
-        lines=lines_of(record),
-        workloads=workload_rows(result) if result else [],
-        picture=_picture(record),
-    )
+    made.filters["duration"] = duration
+    return made
 
 
-def _picture(record: Record) -> str:
-    result = record.result
-    if result is None:
-        return ""
-    candidate = Point(
-        label=record.solution.precision or record.solution.method,
-        kind="candidate",
-        drift=result.drift,
-        efficiency=result.efficiency_gain,
-        drift_se=result.drift_se or 0.0,
-        score=result.score,
+@cache
+def _environment() -> Environment:
+    return environment()
+
+
+def result_page(record: Record, rules: Rules | None = None, task: Task | None = None) -> str:
+    """The page of one record; everything a participant supplied is escaped.
+
+    Rules and task are the published ones unless others are given; a task that is not known here may be left out.
+    """
+    rules = rules or load_rules(DEFAULT_RULES)
+    if task is None and record.task_id in list_tasks():
+        task = load_task(record.task_id)
+    return (
+        _environment()
+        .get_template("result.html")
+        .render(
+            record=record,
+            rules=rules,
+            view=view_of(record, rules, task),
+            css=STYLE.read_text(encoding="utf-8"),
+        )
     )
-    return picture([Point(label="BF16", kind="anchor", drift=0.0, efficiency=1.0, score=1.0), candidate])
