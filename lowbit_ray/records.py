@@ -20,6 +20,7 @@ from lowbit_ray.measure.audit import Audit
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.measure.kl import KLResult
 from lowbit_ray.measure.memory import PeakMemory
+from lowbit_ray.measure.noise_floor import RepeatedFloor
 from lowbit_ray.measure.perplexity import PerplexityResult
 from lowbit_ray.measure.workload import WorkloadRun
 from lowbit_ray.rules import _Frozen
@@ -58,6 +59,8 @@ class NoiseFloor(_Frozen):
     kl: float
     """Nats per token: what the estimator reads where the truth is 0."""
     kl_se: float
+    repeated: RepeatedFloor | None = None
+    """Whole evaluations of the anchor against itself; None where none was made on this kind of device."""
 
 
 class Baseline(_Frozen):

@@ -37,6 +37,7 @@ ORDER = (
     "session",
     "evaluate",
     "dispatch",
+    "noise_floor",
     "demo",
     "service",
     "cli",

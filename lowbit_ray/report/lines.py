@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lowbit_ray.records import Record, Result
+from lowbit_ray.report.floor import floor_words
 from lowbit_ray.rules import WORKLOAD_NAMES
 from lowbit_ray.score import Gate
 
@@ -49,6 +50,7 @@ def lines_of(record: Record) -> list[Line]:
         _precision(record, result),
         _accuracy(result),
         _drift(result),
+        _noise_floor(result),
         Line(
             "Speed gain",
             f"{result.speed:.2f}× BF16 in the same pod ({_each(result.speeds)})",
@@ -133,6 +135,20 @@ def _drift(result: Result) -> Line:
         f"probability beyond · {kl.tokens} tokens by {kl.method}"
     )
     return Line("Drift from BF16", text, note)
+
+
+def _noise_floor(result: Result) -> Line:
+    repeated = result.noise_floor.repeated
+    if repeated is None:
+        text = "no evaluation of BF16 against itself on this kind of device when it was scored"
+        return Line("Noise floor", text)
+    speeds = ", ".join(
+        f"{NAMES.get(name, name)} {spread.mean:.3f}" + ("" if spread.sd is None else f" ± {spread.sd:.3f}")
+        for name, spread in in_order(repeated.speeds)
+    )
+    return Line(
+        "Noise floor", floor_words(repeated), f"± is the scatter of one evaluation; speed on {speeds}"
+    )
 
 
 def _each(gains: dict[str, float]) -> str:

@@ -10,6 +10,7 @@ from lowbit_ray.checkpoint.executed import ExecutedPrecision, executed_precision
 from lowbit_ray.errors import InfraError
 from lowbit_ray.lease import attempts
 from lowbit_ray.measure.audit import Audit
+from lowbit_ray.measure.noise_floor import floor_of
 from lowbit_ray.measure.workload import WorkloadRun, efficiency, speed_standard_error
 from lowbit_ray.records import (
     Baseline,
@@ -77,7 +78,6 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
     scored = score(measured, rules)
     first = first_workload(measured.peaks_gib)
     audits = _audits(eff.anchor.audits)
-    floor = on_pod.anchor.spoken.floor
     return Result(
         admitted=broken is None,
         anchor_efficiency=measured.anchor_efficiency,
@@ -125,7 +125,7 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
         },
         gates=scored.gates,
         mean_drop_se=public.mean_drop_se,
-        noise_floor=NoiseFloor(kl=floor.kl, kl_se=floor.kl_se),
+        noise_floor=_noise_floor(evaluation, on_pod),
         runs=candidate.runs,
         speed_floor=measured.speed_floor,
         speeds_se=_speed_errors(evaluation, candidate.runs, anchor.runs),
@@ -228,6 +228,14 @@ def _executed(eff: Efficiency, contract: Contract) -> ExecutedPrecision | None:
 
 
 def _audits(audits: dict[str, Audit]) -> dict[str, Audit | MissingAudit]:
+def _noise_floor(evaluation: Evaluation, on_pod: OnPod) -> NoiseFloor:
+    """The anchor's probe of itself, and what whole evaluations of the anchor on such a device have read so far."""
+    eff, probe = on_pod.efficiency, on_pod.anchor.spoken.floor
+    measurement = measurement_of(eff.host, eff.anchor.timed.startup, evaluation.rules.version)
+    runs = read_runs(evaluation.ledger, evaluation.task.id).runs
+    return NoiseFloor(kl=probe.kl, kl_se=probe.kl_se, repeated=floor_of(runs, measurement))
+
+
     return {**audits, **{name: MissingAudit() for name in OLD_SCENARIOS if name not in audits}}
 
 

@@ -128,6 +128,10 @@ class Arena:
 
     def job(self, submission: Submission) -> subprocess.Popen[str]:
         """`python -m jobs.evaluate ID` as a process of its own, on a Ray of its own."""
+        return self.start_job("jobs.evaluate", submission.id)
+
+    def start_job(self, *command: str) -> subprocess.Popen[str]:
+        """`python -m COMMAND…` with this arena's settings, as a process of its own, on a Ray of its own."""
         environment = os.environ | {
             "LOWBIT_LEDGER": self.settings.ledger,
             "LOWBIT_CACHE": str(self.settings.cache),
@@ -137,7 +141,7 @@ class Arena:
         }
         environment.pop("RAY_ADDRESS", None)
         return subprocess.Popen(
-            [sys.executable, "-m", "jobs.evaluate", submission.id],
+            [sys.executable, "-m", *command],
             env=environment,
             cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
