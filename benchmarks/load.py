@@ -5,7 +5,8 @@
 
 Without a server: on a null server (null_server.py), 64 in flight, each client's ceiling in tokens a second, and
 its CPU time for a token when chunks come at 50 a second and stream. With one: the same workload on that server
-by each client in turns, throughput and median time per output token. Each client is a process of its own; its
+by each client in turns, throughput and median time per output token, and their ratios to `vllm bench serve`'s of the
+same turn, since a machine's pace wanders. Each client is a process of its own; its
 CPU time is that of the process and its children, less that of a run with an eighth of the requests, so that
 start-up is not counted. Clients that are not installed are left out.
 """
@@ -31,6 +32,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lowbit_ray.measure.endpoint import Endpoint
@@ -212,6 +214,7 @@ class Bench:
     def server(self, plan: Plan, repeats: int) -> dict[str, Any]:
         """The same workload on one real server by all."""
         self.run(replace(plan, requests=plan.concurrency), 1)
+        found = self.run(plan, repeats)
         return {
             "workload": {
                 key: value for key, value in asdict(plan).items() if key not in ("url", "tokenizer", "model")
@@ -221,10 +224,22 @@ class Bench:
                     "output_throughput": [round(each.output_throughput, 3) for each in figures],
                     "median_tpot_ms": [round(each.median_tpot_ms, 3) for each in figures],
                     "cpu_s_with_start": [round(each.cpu_s, 2) for each in figures],
+                    **against(figures, found.get("vllm_bench_serve", [])),
                 }
-                for name, figures in self.run(plan, repeats).items()
+                for name, figures in found.items()
             },
         }
+
+
+def against(figures: list[Figures], other: list[Figures]) -> dict[str, Any]:
+    """Medians over the repeats of our figure over theirs of the same repeat."""
+    pairs = list(zip(figures, other, strict=False))
+    if not pairs:
+        return {}
+    return {
+        "throughput_ratio": round(median(a.output_throughput / b.output_throughput for a, b in pairs), 4),
+        "tpot_ratio": round(median(a.median_tpot_ms / b.median_tpot_ms for a, b in pairs), 4),
+    }
 
 
 def machine(program: str | None) -> dict[str, Any]:
