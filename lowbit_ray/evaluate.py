@@ -12,6 +12,8 @@ from lowbit_ray.checkpoint.contract import Contract
 from lowbit_ray.errors import ConfigError, EngineError, LedgerError, SubmissionError
 from lowbit_ray.lease import Tenure, hold
 from lowbit_ray.ledger import Ledger, open_ledger
+from lowbit_ray.metrics import StepMetrics
+from lowbit_ray.progress import LedgerWatch, Watches
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
@@ -42,8 +44,12 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
     if record is not None:
         return record
     submission = read_submission(ledger, submission_id)
-    with hold(ledger, submission_id) as tenure:
-        evaluation = _open(submission, ledger, settings, watch, tenure)
+    with (
+        hold(ledger, submission_id) as tenure,
+        LedgerWatch(ledger, submission_id, tenure.lease.attempt) as told,
+    ):
+        watches = Watches(watch, told, StepMetrics())
+        evaluation = _open(submission, ledger, settings, watches, tenure)
         try:
             record = _evaluate(evaluation)
         except (KeyboardInterrupt, SystemExit):

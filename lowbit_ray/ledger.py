@@ -9,6 +9,8 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     submissions/<id>/attempts/<n>.json  what an attempt held and how it ended created once
     submissions/<id>/record.json        the public record                     created once
     accepted/<time>-<id>                the order of arrival                  created once, after submission.json
+    submissions/<id>/progress.json      what is being done just now           swapped
+    submissions/<id>/logs/<name>.txt    how a server of it started            created once
     submissions/<id>/cancelled.json     by whom, when, why                    created once
     dispatch/<id>.json                  its Ray job, and faults of ours       swapped, removed with the verdict
     flags/<id>.json                     an organizer's flag and its reason    swapped
@@ -16,7 +18,7 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
     tasks/<task>/noise_floor.json       the anchor against itself             swapped
-    nodes/<node>.json                   a node out of service, and why         created once, removed
+    nodes/<node>.json                   a node out of service, and why        created once, removed
 """
 
 from __future__ import annotations

@@ -5,31 +5,32 @@ One function an event. Outside of a Ray session they do nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-__all__ = ["METRICS", "count_dirty_device", "count_verdict", "set_queue", "step_took"]
+__all__ = ["METRICS", "StepMetrics", "count_dirty_device", "set_queue", "set_verdicts"]
 
 METRICS = {
     "lowbit_queued": "submissions that wait for an evaluation",
     "lowbit_running": "evaluations at work",
-    "lowbit_evaluations_total": "finished evaluations, by verdict",
+    "lowbit_evaluations_total": "finished submissions of the ledger, by verdict",
     "lowbit_stage_seconds": "how long a step of an evaluation took, by stage",
-    "lowbit_gpu_dirty_total": "devices that were not clean before or after a pod",
+    "lowbit_gpu_dirty_total": "nodes that went into quarantine: a device was not clean or did not answer",
 }
 """Every metric and what it counts; Ray puts `ray_` before the name."""
 SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1200, 2400, 4800]
 
 
 @cache
-def _gauge(name: str) -> Gauge:
-    return Gauge(name, description=METRICS[name])
+def _gauge(name: str, *tags: str) -> Gauge:
+    return Gauge(name, description=METRICS[name], tag_keys=tags)
 
 
 @cache
-def _counter(name: str, *tags: str) -> Counter:
-    return Counter(name, description=METRICS[name], tag_keys=tags)
+def _counter(name: str) -> Counter:
+    return Counter(name, description=METRICS[name])
 
 
 @cache
@@ -38,21 +39,37 @@ def _histogram(name: str, *tags: str) -> Histogram:
 
 
 def set_queue(queued: int, running: int) -> None:
-    """The dispatcher's view, set each time it looks at the ledger."""
+    """What the dispatcher saw, each time it looked at the ledger."""
     _gauge("lowbit_queued").set(queued)
     _gauge("lowbit_running").set(running)
 
 
-def count_verdict(verdict: str) -> None:
-    """An evaluation has a record: done, rejected or failed; or ended as cancelled, or by a fault of ours (fault)."""
-    _counter("lowbit_evaluations_total", "verdict").inc(tags={"verdict": verdict})
+def set_verdicts(verdicts: Mapping[str, int]) -> None:
+    """How many submissions of the ledger are done, rejected, failed, cancelled: the dispatcher's view as well.
 
-
-def step_took(step: str, seconds: float) -> None:
-    """A step is done; its stage is the step's name without the pod's (`timed-5f0c…` is `timed`)."""
-    _histogram("lowbit_stage_seconds", "stage").observe(seconds, tags={"stage": step.partition("-")[0]})
+    A gauge of the ledger's own count, as a counter in a driver would start at 0 with every evaluation.
+    """
+    for verdict, count in verdicts.items():
+        _gauge("lowbit_evaluations_total", "verdict").set(count, tags={"verdict": verdict})
 
 
 def count_dirty_device() -> None:
-    """A device was not clean, and its node went into quarantine."""
+    """A node went into quarantine."""
     _counter("lowbit_gpu_dirty_total").inc()
+
+
+class StepMetrics:
+    """A watch that publishes how long each step took."""
+
+    def begin(self, step: str) -> None:
+        """Nothing yet."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Nothing yet."""
+
+    def end(self, step: str, seconds: float, *, reused: bool) -> None:
+        """The stage is the step's name without the pod's: `timed-5f0c…` is `timed`."""
+        if not reused:
+            _histogram("lowbit_stage_seconds", "stage").observe(
+                seconds, tags={"stage": step.partition("-")[0]}
+            )

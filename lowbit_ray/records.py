@@ -171,6 +171,8 @@ class StageTime(_Frozen):
     seconds: float
     pod_seconds: float
     """Seconds of it during which the pod was held."""
+    busy_seconds: float = 0.0
+    """Of those, seconds in which an engine was answering what it was asked."""
 
 
 class Record(_Frozen):
@@ -199,11 +201,11 @@ class Record(_Frozen):
     """What the contract found, in words."""
     host: Host | None = None
     """Where it was measured."""
+    isolation: Isolation | None = None
+    """What the participant's engine was shut in by; None on the checkpoint track, or where it was never timed."""
     releases: dict[str, str] = Field(default_factory=dict)
     rules_version: str
     schema_version: int = SCHEMA
-    isolation: Isolation | None = None
-    """What the participant's engine was shut in by; None on the checkpoint track, or where it was never timed."""
     time_line: tuple[StageTime, ...] = ()
 
     def to_json(self) -> str:

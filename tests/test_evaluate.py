@@ -18,6 +18,7 @@ from fakes.bigram import Bigram
 from lowbit_ray.errors import PodError
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.lease import attempts
+from lowbit_ray.progress import look, read_progress, start_logs
 from lowbit_ray.recheck import recheck
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
@@ -88,6 +89,31 @@ def test_kl_is_what_the_fakes_distributions_say(arena: Arena, scored: Record) ->
     exact = Bigram().kl_to(Bigram(noise=0.1))
     assert 0 < scored.result.kl.kl <= exact.max()
     assert scored.result.noise_floor.kl == pytest.approx(0.0, abs=1e-9)
+
+
+def test_every_start_of_a_server_is_told_to_the_participant(arena: Arena, scored: Record) -> None:
+    logs = start_logs(arena.ledger, scored.id)
+    assert {name.partition("-")[0] for name in logs} == {"timed", "anchor", "capped"}
+    assert all(text.strip() for text in logs.values())
+
+
+def test_progress_is_told_through_the_ledger(arena: Arena, scored: Record) -> None:
+    progress = read_progress(arena.ledger, scored.id)
+    assert progress is not None
+    assert progress.step
+    moment = look(arena.ledger, scored.id)
+    assert moment.over
+    assert moment.progress is None  # nothing is at work any more
+    assert "quality" in moment.steps
+    assert scored.result is not None
+    assert moment.score == scored.result.score
+
+
+def test_steps_say_for_how_long_their_engine_was_answering(scored: Record) -> None:
+    for step in scored.time_line:
+        assert 0 <= step.busy_seconds <= step.pod_seconds + 0.01
+        measures = step.name.startswith(("timed", "anchor", "capped", "quality"))
+        assert (step.busy_seconds > 0) == measures, step
 
 
 def test_the_same_submission_again_is_only_read(arena: Arena, scored: Record) -> None:

@@ -24,16 +24,19 @@ from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak,
 from lowbit_ray.engines.filler import Filler
 from lowbit_ray.engines.host import Host, describe_host
 from lowbit_ray.engines.isolation import Isolation
+from lowbit_ray.engines.log import tail
 from lowbit_ray.engines.neighbours import NeighbourWatch
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import EngineSpec
 from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.measure.busy import busy_seconds
 from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
 
 __all__ = ["EngineActor", "PodFacts", "Progress", "Question", "Started"]
 
 Progress = Callable[[int, int], None]
 HOST_LABEL = "lowbit-host"
+START_LINES = 400
 
 
 class Question(Protocol):
@@ -80,6 +83,8 @@ class EngineActor:
         self._held = contextlib.ExitStack()
         self._peak: DevicePeak | None = None
         self._progress: dict[str, Any] = {}
+        self._busy_s = 0.0
+        self._start_log = ""
 
     def clean_facts(self) -> PodFacts:
         """What the pod is made of; called first.
@@ -115,7 +120,10 @@ class EngineActor:
                 self._peak = stack.enter_context(DevicePeak(self._devices))
             self._tell("starting the engine", 0, 0)
             shown = spec.with_devices(file for device in self._devices for file in device.files())
-            engine = stack.enter_context(EngineProcess(shown, log_path))
+            try:
+                engine = stack.enter_context(EngineProcess(shown, log_path))
+            finally:
+                self._start_log = tail(log_path, START_LINES)
             self._engine = engine
             self._held = stack.pop_all()
         return Started(start_s=engine.start_s, isolation=engine.isolation)
@@ -126,12 +134,15 @@ class EngineActor:
         self._tell(what, 0, 0)
         endpoint = Endpoint(engine.address, engine.spec.served_name, door=engine.door)
         try:
-            return asyncio.run(question(endpoint, lambda done, total: self._tell(what, done, total)))
+            with busy_seconds() as meter:
+                return asyncio.run(question(endpoint, lambda done, total: self._tell(what, done, total)))
         except EngineError as error:
             time.sleep(0.5)  # a dying engine closes its connections a moment before it is gone
             if not engine.alive():
                 raise engine.death() from error
             raise
+        finally:
+            self._busy_s += meter.seconds
 
     def ask_watched(self, question: Question, what: str) -> tuple[Any, float]:
         """As `ask`, and the share of the host's CPUs that others used meanwhile."""
@@ -160,6 +171,17 @@ class EngineActor:
         if self._peak.error is not None:
             raise self._peak.error
         return self._peak.peak_gib
+
+    def start_log(self) -> str:
+        """The end of what the last engine printed while it started, whether it came up or not.
+
+        Nothing hidden had been asked of it by then.
+        """
+        return self._start_log
+
+    def busy_s(self) -> float:
+        """Seconds so far in which an engine was answering what it was asked here."""
+        return self._busy_s
 
     def stop(self) -> None:
         """Ends the engine, if one runs, and waits until its memory is free."""

@@ -56,6 +56,13 @@ class Pod:
         """Seconds since the pod was given."""
         return time.monotonic() - self.opened
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds in which an engine on it was answering; 0 where it cannot say any more."""
+        with contextlib.suppress(RayError):
+            return float(ray.get(self.actor.busy_s.remote(), timeout=60))
+        return 0.0
+
     def call(
         self, method: str, *arguments: object, watch: Callable[[dict[str, Any]], None] | None = None
     ) -> Any:

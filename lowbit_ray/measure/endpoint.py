@@ -20,6 +20,7 @@ import aiohttp
 
 from lowbit_ray.engines.door import Door
 from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.busy import answering
 
 __all__ = [
     "MAX_ANSWER_BYTES",
@@ -105,7 +106,7 @@ async def post_json(
 
     Raises Refusal for HTTP 4xx and 501, EngineAnswerError for anything else that is not an object.
     """
-    with wire_errors(path):
+    with answering(), wire_errors(path):
         async with whole_answer(session), session.post(endpoint.route(path), json=body) as response:
             await raise_for_status(response, path)
             data = await _read(response, path, max_bytes)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import aiohttp
 
 from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.busy import answering
 from lowbit_ray.measure.endpoint import CONNECT_S, WHOLE_ANSWER, raise_for_status, wire_errors
 from lowbit_ray.measure.stream import COMPLETIONS, Read, mentions_error, raise_error
 
@@ -82,7 +83,7 @@ class Flights:
         suspected = False
         self.submitted_s[index] = clock() - start
         patient = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)  # `watch` does the rest
-        with wire_errors(COMPLETIONS):
+        with answering(), wire_errors(COMPLETIONS):
             async with (
                 asyncio.timeout(None) as self._limits[index],
                 self.session.post(

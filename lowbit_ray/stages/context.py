@@ -54,6 +54,8 @@ class StepTime(_Frozen):
     seconds: float
     pod_seconds: float
     """Of it, with the pod held."""
+    busy_seconds: float = 0.0
+    """Of those, with an engine answering what it was asked."""
     attempt: int
     """Which attempt did it."""
 
@@ -80,6 +82,8 @@ class Evaluation:
     """What the candidate's engine is shut in by, on the engine track; None until it has been timed."""
     held_s: Callable[[], float] = field(default=lambda: 0.0)
     """Seconds that the pod has been held so far; 0 without a pod."""
+    busy_s: Callable[[], float] = field(default=lambda: 0.0)
+    """Seconds of them in which an engine was answering."""
 
     def step(self, name: str, kind: type[M], compute: Callable[[], M]) -> M:
         """The value of a step: from the ledger where an earlier attempt finished it, computed and stored otherwise.
@@ -94,7 +98,8 @@ class Evaluation:
             return value
         self._check_still_wanted()
         self.watch.begin(name)
-        started_at, started, held = now(), time.monotonic(), self.held_s()
+        started_at, started = now(), time.monotonic()
+        held, busy = self.held_s(), self.busy_s()
         value = compute()
         if self.tenure.lost.is_set():
             raise LeaseHeld("the lease was lost to another process", where=self.submission.id)
@@ -103,6 +108,7 @@ class Evaluation:
             started_at=started_at,
             seconds=time.monotonic() - started,
             pod_seconds=self.held_s() - held,
+            busy_seconds=max(0.0, self.busy_s() - busy),
             attempt=self.tenure.lease.attempt,
         )
         stored = _Stored(time=took, value=value.model_dump(mode="json"))

@@ -72,7 +72,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
             found_by=evaluation.submission.id,
             waiting=evaluation.waiting,
         ) as pod:
-            evaluation.held_s = lambda: pod.held_s
+            evaluation.held_s, evaluation.busy_s = (lambda: pod.held_s), (lambda: pod.busy_s)
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
             evaluation.tenure.tell_pod("held")
             try:
@@ -80,7 +80,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
             finally:
                 held = pod.held_s
                 evaluation.tenure.meter = lambda: (held, pod.gpus)
-                evaluation.held_s = lambda: held
+                evaluation.held_s, evaluation.busy_s = (lambda: held), (lambda: 0.0)
         evaluation.tenure.tell_pod("after")
     anchor = load_anchor_part(evaluation.ledger, efficiency.reference, list(hidden.windows))
     if anchor is None:

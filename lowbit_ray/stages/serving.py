@@ -15,6 +15,7 @@ from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
+from lowbit_ray.progress import store_start_log
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
 
@@ -84,10 +85,27 @@ class Server:
         self.evaluation.watch.progress(f"starting the {self.side}'s engine", 0, 0)
         spec = _spec(self.evaluation, self.built, self.pod, self.side, self.cap)
         log = self.evaluation.folder("logs") / f"{self.name}.log"
-        started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
+        try:
+            started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
+        finally:
+            self._keep_start_log()
         self.start_s, self.isolation = started.start_s, started.isolation
         if self.side == "candidate":
             self.evaluation.isolation = started.isolation
+
+    def _keep_start_log(self) -> None:
+        """Puts the end of the start-up log into the ledger, for the participant.
+
+        An engine of theirs could keep hidden prompts in its cache and print them at a later start: of it only the
+        very first start is kept.
+        """
+        evaluation, attempt = self.evaluation, self.evaluation.tenure.lease.attempt
+        theirs = self.side == "candidate" and self.built.engine is not None
+        if theirs and (self.name != "timed" or attempt > 0):
+            return
+        with contextlib.suppress(PodError):  # lost with its log
+            text: str = self.pod.call("start_log")
+            store_start_log(evaluation.ledger, evaluation.submission.id, f"{self.name}-{attempt}", text)
 
     def _watch(self, state: dict[str, Any]) -> None:
         if state:

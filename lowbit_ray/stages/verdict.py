@@ -28,6 +28,7 @@ from lowbit_ray.records import (
 from lowbit_ray.rules import first_workload
 from lowbit_ray.score import Measured, score
 from lowbit_ray.stages.context import Evaluation, step_times
+from lowbit_ray.stages.floor import measurement_of, read_runs
 from lowbit_ray.stages.on_pod import Efficiency
 from lowbit_ray.stages.on_pod import Measured as OnPod
 from lowbit_ray.stages.quality import Scored
@@ -168,8 +169,8 @@ def _record(
             "charged_hours": gpu_hours(evaluation),
             "findings": tuple(str(finding) for finding in contract.findings) if contract else (),
             "host": efficiency.host if efficiency else None,
-            "releases": _releases(),
             "isolation": efficiency.candidate.isolation if efficiency else evaluation.isolation,
+            "releases": _releases(),
             "rules_version": evaluation.rules.version,
             "time_line": _time_line(evaluation),
         }
@@ -227,7 +228,6 @@ def _executed(eff: Efficiency, contract: Contract) -> ExecutedPrecision | None:
     )
 
 
-def _audits(audits: dict[str, Audit]) -> dict[str, Audit | MissingAudit]:
 def _noise_floor(evaluation: Evaluation, on_pod: OnPod) -> NoiseFloor:
     """The anchor's probe of itself, and what whole evaluations of the anchor on such a device have read so far."""
     eff, probe = on_pod.efficiency, on_pod.anchor.spoken.floor
@@ -236,6 +236,7 @@ def _noise_floor(evaluation: Evaluation, on_pod: OnPod) -> NoiseFloor:
     return NoiseFloor(kl=probe.kl, kl_se=probe.kl_se, repeated=floor_of(runs, measurement))
 
 
+def _audits(audits: dict[str, Audit]) -> dict[str, Audit | MissingAudit]:
     return {**audits, **{name: MissingAudit() for name in OLD_SCENARIOS if name not in audits}}
 
 
@@ -271,6 +272,7 @@ def _time_line(evaluation: Evaluation) -> tuple[StageTime, ...]:
             started_at=step.started_at,
             seconds=round(step.seconds, 3),
             pod_seconds=round(step.pod_seconds, 3),
+            busy_seconds=round(step.busy_seconds, 3),
         )
         for step in steps
     )
