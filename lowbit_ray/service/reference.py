@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from lowbit_ray.rules import Rules, Workload, _Frozen
 from lowbit_ray.service.desk import TheDesk
 from lowbit_ray.service.problems import problems
-from lowbit_ray.service.who import anybody
+from lowbit_ray.service.quota import SCORED, Quota, used
+from lowbit_ray.service.who import Somebody, anybody
 from lowbit_ray.tasks import Task
 
 __all__ = ["TaskView", "router", "task_view"]
@@ -58,7 +60,7 @@ def task_view(task: Task, rules: Rules) -> TaskView:
         speed_floor=task.floor(rules),
         kl_ceiling=rules.rules.kl_ceiling,
         domains=tuple(task.accuracy.domains),
-        scored=rules.submission.scored_per_task.get(task.id, 3),
+        scored=rules.submission.scored_per_task.get(task.id, SCORED),
         dev_per_day=task.limits.dev_per_day,
         checkpoint_gib=task.limits.checkpoint_gib,
         pod=f"{gpus} × {task.pod.accelerator or 'GPU'}" if gpus else f"{task.pod.cpus} CPU cores",
@@ -75,6 +77,24 @@ async def rules(desk: TheDesk) -> Response:
 async def tasks(desk: TheDesk) -> list[TaskView]:
     """Sources, workloads, limits."""
     return [task_view(task, desk.rules) for task in desk.tasks.values()]
+
+
+class Me(_Frozen):
+    """Who one is, and what one has left."""
+
+    name: str
+    role: str
+    quotas: tuple[Quota, ...]
+
+
+@router.get("/me", summary="Who one is", responses=problems(503))
+async def me(desk: TheDesk, person: Somebody) -> Me:
+    """Name, role, and the quotas of every task."""
+
+    def quotas() -> tuple[Quota, ...]:
+        return tuple(used(desk.ledger, desk.index, person, task, desk.rules) for task in desk.tasks.values())
+
+    return Me(name=person.name, role=person.role, quotas=await run_in_threadpool(quotas))
 
 
 @cache

@@ -19,7 +19,8 @@ UNKNOWN_S = 1.0
 class Roster:
     """People by their tokens' fingerprints."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, fresh_s: float = FRESH_S) -> None:
+        self.fresh_s = fresh_s
         self._ledger = ledger
         self._lock = threading.Lock()
         self._known: dict[str, Person] = {}
@@ -27,7 +28,7 @@ class Roster:
 
     def fresh(self, token: str) -> Person | None:
         """The person of a token as far as memory knows it well enough; reads nothing."""
-        if time.monotonic() - self._read_at > FRESH_S:
+        if time.monotonic() - self._read_at > self.fresh_s:
             return None
         return self._known.get(fingerprint(token))
 
@@ -36,7 +37,7 @@ class Roster:
         digest = fingerprint(token)
         with self._lock:
             age = time.monotonic() - self._read_at
-            if age > FRESH_S or (digest not in self._known and age > UNKNOWN_S):
+            if age > self.fresh_s or (digest not in self._known and age > min(UNKNOWN_S, self.fresh_s)):
                 self._known = {
                     token.sha256: person
                     for person in list_people(self._ledger)

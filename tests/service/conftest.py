@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import COMMIT, TASK
 from fastapi.testclient import TestClient
 
 from lowbit_ray.index import accept
@@ -18,9 +19,6 @@ from lowbit_ray.people import issue_token
 from lowbit_ray.service.app import create_app
 from lowbit_ray.settings import Settings
 from lowbit_ray.submission import Address, Submission, new_id
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-TASK = "qwen3-8b"
 
 
 @pytest.fixture
@@ -69,10 +67,10 @@ def finished(ledger: FolderLedger, fixtures: Path) -> Callable[..., Submission]:
             method="round to nearest",
             created_at=datetime.now(UTC),
         )
-        accept(ledger, submission)
         record = json.loads((fixtures / "record-smollm2-w8a8.json").read_text())
         record |= {"id": submission.id, "participant": participant, "task_id": TASK, "split": split} | changes
         ledger.create(f"submissions/{submission.id}/record.json", json.dumps(record).encode())
+        accept(ledger, submission)  # last, so that no index sees it without its record
         return submission
 
     return write

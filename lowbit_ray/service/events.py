@@ -1,0 +1,165 @@
+"""Following one submission: server-sent events, and the start-up logs of its engines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi import Path as InPath
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from lowbit_ray.index import Standing
+from lowbit_ray.people import Person
+from lowbit_ray.rules import _Frozen
+from lowbit_ray.service.desk import Desk, TheDesk
+from lowbit_ray.service.limits import seconds
+from lowbit_ray.service.problems import Refusal, problems
+from lowbit_ray.service.shown import find, position, progress
+from lowbit_ray.service.submissions import SubmissionId
+from lowbit_ray.service.views import Progress
+from lowbit_ray.service.who import Anybody, Somebody
+
+__all__ = ["Moment", "router"]
+
+router = APIRouter(prefix="/api/submissions", tags=["following"], responses=problems(401, 404, 422, 429, 503))
+
+LOOK_S = 0.5
+HEARTBEAT_S = 15.0
+LONGEST_S = 3600.0
+"""Then the stream ends; a reader connects again by itself."""
+LogName = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$", examples=["candidate-timed"])]
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "`state` with each change, `log` with a new log of one's own, `end` with the verdict",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'event: state\ndata: {"status": "running", "stage": "contract"}\n\n',
+            }
+        },
+    }
+}
+
+
+class Moment(_Frozen):
+    """Where a submission stands, as an event says it."""
+
+    status: str
+    stage: str | None
+    queue_position: int | None
+    progress: Progress | None
+    score: float | None = None
+    score_se: float | None = None
+    error: str | None = None
+
+
+@router.get("/{id}/events", summary="Follow", response_class=StreamingResponse, responses=STREAM)
+async def events(id: SubmissionId, desk: TheDesk, person: Anybody, request: Request) -> StreamingResponse:  # noqa: A002
+    """Server-sent events until there is a verdict."""
+    standing = await find(desk, id, person)
+    address = request.client.host if request.client else "?"
+    key = f"person {person.name}" if person else f"address {address}"
+    _room(desk, request.app.state.followers, key)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    stream = _follow(desk, standing, _own(person, standing), request.app.state.followers, key)
+    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
+
+
+@router.get("/{id}/logs", summary="Names of the logs", responses=problems(403))
+async def logs(id: SubmissionId, desk: TheDesk, person: Somebody) -> list[str]:  # noqa: A002
+    """Logs of the starts of one's own engines."""
+    standing = await find(desk, id, person)
+    if not _own(person, standing):
+        raise Refusal(403, "The submission is somebody else's")
+    return await run_in_threadpool(_log_names, desk, id)
+
+
+@router.get("/{id}/logs/{name}", summary="One log", response_class=PlainTextResponse, responses=problems(403))
+async def log(id: SubmissionId, name: LogName, desk: TheDesk, person: Somebody) -> PlainTextResponse:  # noqa: A002
+    """The end of a start-up log."""
+    standing = await find(desk, id, person)
+    if not _own(person, standing):
+        raise Refusal(403, "The submission is somebody else's")
+    text = await run_in_threadpool(_log_text, desk, id, name)
+    if text is None:
+        raise Refusal(404, "No such log", field="name")
+    return PlainTextResponse(text)
+
+
+async def _follow(
+    desk: Desk, standing: Standing, own: bool, followers: Counter[str], key: str
+) -> AsyncIterator[str]:
+    with _counted(followers, key):
+        began, told, said, seen = time.monotonic(), time.monotonic(), "", set[str]()
+        while time.monotonic() - began < LONGEST_S:
+            standing = desk.index.get(standing.id) or standing
+            moment = await _moment(desk, standing)
+            if own and standing.lease is not None:
+                for name in await run_in_threadpool(_log_names, desk, standing.id):
+                    if name not in seen:
+                        seen.add(name)
+                        text = await run_in_threadpool(_log_text, desk, standing.id, name)
+                        yield _event("log", json.dumps({"name": name, "text": text}))
+            if moment != said:
+                said, told = moment, time.monotonic()
+                yield _event("state", moment)
+            elif time.monotonic() - told > HEARTBEAT_S:
+                told = time.monotonic()
+                yield ": still here\n\n"
+            if standing.over or standing.state.status == "cancelled":
+                yield _event("end", moment)
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def _moment(desk: Desk, standing: Standing) -> str:
+    state, summary = standing.state, standing.summary
+    return Moment(
+        status=state.status,
+        stage=state.stage,
+        queue_position=position(desk, standing.id) if state.status == "waiting" else None,
+        progress=await progress(desk, standing),
+        score=summary.score if summary else None,
+        score_se=summary.score_se if summary else None,
+    ).model_dump_json()
+
+
+def _event(name: str, data: str) -> str:
+    return f"event: {name}\ndata: {data}\n\n"  # JSON has no line breaks
+
+
+def _room(desk: Desk, followers: Counter[str], key: str) -> None:
+    if followers[key] >= desk.limits.followers or followers.total() >= desk.limits.all_followers:
+        raise Refusal(429, "Too many event streams", headers={"Retry-After": seconds(30)})
+
+
+@contextlib.contextmanager
+def _counted(followers: Counter[str], key: str) -> Iterator[None]:
+    followers[key] += 1
+    try:
+        yield
+    finally:
+        followers[key] -= 1
+        if followers[key] <= 0:
+            del followers[key]
+
+
+def _own(person: Person | None, standing: Standing) -> bool:
+    return person is not None and (person.organizer or person.name == standing.submission.participant)
+
+
+def _log_names(desk: Desk, name: str) -> list[str]:
+    prefix = f"submissions/{name}/logs/"
+    return [key.removeprefix(prefix).removesuffix(".txt") for key in desk.ledger.keys(prefix)]
+
+
+def _log_text(desk: Desk, submission: str, name: str) -> str | None:
+    entry = desk.ledger.read(f"submissions/{submission}/logs/{name}.txt")
+    return None if entry is None else entry.data.decode(errors="replace")
