@@ -12,7 +12,13 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["clustered_standard_error", "geometric_mean", "paired_standard_error", "standard_error"]
+__all__ = [
+    "clustered_standard_error",
+    "geometric_mean",
+    "geometric_mean_error",
+    "paired_standard_error",
+    "standard_error",
+]
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -21,6 +27,15 @@ def geometric_mean(values: Iterable[float]) -> float:
     if array.size == 0 or not np.all(np.isfinite(array)) or np.any(array <= 0):
         raise ValueError(f"a geometric mean needs finite positive values, got {array.tolist()}")
     return float(np.exp(np.log(array).mean()))
+
+
+def geometric_mean_error(errors: Sequence[float | None]) -> float | None:
+    """Relative standard error of a geometric mean of independent values with these relative errors.
+
+    log of the mean is the mean of the logs, so it is sqrt(Σ e²) / n; None where any of them is not known.
+    """
+    known = [error for error in errors if error is not None]
+    return float(np.hypot.reduce(known) / len(known)) if known and len(known) == len(errors) else None
 
 
 def standard_error(values: Sequence[float]) -> float | None:

@@ -149,6 +149,8 @@ class Task(_Frozen):
     pod: PodShape
     workloads: dict[str, Workload] | None = None
     """None takes the rules' workloads."""
+    repeats: Count | None = None
+    """How often each side is timed on each workload; None takes the rules' number."""
     prompts: TextSource
     """Hidden text that prompts and KL probes are cut from."""
     kl: KLPlan = KLPlan()
@@ -164,6 +166,10 @@ class Task(_Frozen):
     def timed_workloads(self, rules: Rules) -> dict[str, Workload]:
         """The workloads of this task, by name, in the order they are run."""
         return self.workloads or rules.workloads
+
+    def timed_repeats(self, rules: Rules) -> int:
+        """How often each side is timed on each workload."""
+        return self.repeats or rules.rules.repeats
 
     def floor(self, rules: Rules) -> float:
         """The least speed gain of this task."""

@@ -2,11 +2,18 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowbit_ray.stats import clustered_standard_error, geometric_mean, paired_standard_error, standard_error
+from lowbit_ray.stats import (
+    clustered_standard_error,
+    geometric_mean,
+    geometric_mean_error,
+    paired_standard_error,
+    standard_error,
+)
 
 reals = st.floats(-1e3, 1e3)
 
@@ -55,3 +62,15 @@ def test_unequal_lengths_are_refused() -> None:
         paired_standard_error([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="cluster"):
         clustered_standard_error([1.0], [])
+
+
+def test_the_error_of_a_geometric_mean_is_that_of_the_mean_of_the_logs() -> None:
+    generator = np.random.default_rng(3)
+    draws = np.exp(generator.normal(0, [0.01, 0.02, 0.03], size=(200_000, 3)))
+    seen = np.exp(np.log(draws).mean(axis=1)).std()
+    assert geometric_mean_error([0.01, 0.02, 0.03]) == pytest.approx(seen, rel=0.01)
+
+
+def test_a_geometric_mean_has_no_error_where_one_part_has_none() -> None:
+    assert geometric_mean_error([0.01, None]) is None
+    assert geometric_mean_error([]) is None

@@ -158,8 +158,14 @@ def _each(gains: dict[str, float]) -> str:
 def _speed_note(result: Result) -> str:
     errors = {name: error for name, error in in_order(result.speeds_se) if error is not None}
     words = ", ".join(f"{NAMES.get(name, name)} {error:.1%}" for name, error in errors.items())
-    note = f"measured error {words}" if errors else "one run a workload and side: no measured error"
-    return f"{note}; the rules take 5 %{_busy(result)}"
+    mean = "" if result.speed_se is None else f", of the mean {result.speed_se:.1%}"
+    runs = max((len(each) for each in result.runs.values()), default=0)
+    note = (
+        f"measured error of {runs} runs a side {words}{mean}"
+        if errors
+        else "one run a side: no measured error"
+    )
+    return f"{note}; the rules take 5 % a workload{_busy(result)}"
 
 
 def _busy(result: Result) -> str:

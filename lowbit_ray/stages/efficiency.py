@@ -52,7 +52,7 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
     for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
         timed = [
             time_workload(evaluation, server, name, workload, hidden.timed(name, workload, repeat))
-            for repeat in range(evaluation.rules.rules.repeats)
+            for repeat in range(evaluation.task.timed_repeats(evaluation.rules))
         ]
         device_peak_gib = server.device_peak_gib()
         runs[name] = tuple(each.run for each, _ in timed)

@@ -32,6 +32,7 @@ from lowbit_ray.stages.floor import measurement_of, read_runs
 from lowbit_ray.stages.on_pod import Efficiency
 from lowbit_ray.stages.on_pod import Measured as OnPod
 from lowbit_ray.stages.quality import Scored
+from lowbit_ray.stats import geometric_mean_error
 from lowbit_ray.submission import STAGES, now
 
 __all__ = ["failed_record", "scored_record"]
@@ -79,6 +80,7 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
     scored = score(measured, rules)
     first = first_workload(measured.peaks_gib)
     audits = _audits(eff.anchor.audits)
+    errors = _speed_errors(evaluation, candidate.runs, anchor.runs)
     return Result(
         admitted=broken is None,
         anchor_efficiency=measured.anchor_efficiency,
@@ -129,7 +131,8 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
         noise_floor=_noise_floor(evaluation, on_pod),
         runs=candidate.runs,
         speed_floor=measured.speed_floor,
-        speeds_se=_speed_errors(evaluation, candidate.runs, anchor.runs),
+        speeds_se=errors,
+        speed_se=geometric_mean_error(list(errors.values())),
     )
 
 
