@@ -10,12 +10,11 @@ import argparse
 import signal
 import sys
 
-from rich.console import Console
-
 from lowbit_ray.errors import LowbitError
 from lowbit_ray.evaluate import BUSY, run
 from lowbit_ray.lease import LeaseHeld
-from lowbit_ray.report.console import ConsoleWatch
+from lowbit_ray.report.log import told
+from lowbit_ray.settings import settings
 
 
 def main() -> int:
@@ -26,19 +25,19 @@ def main() -> int:
         epilog="Example: ray job submit -- python -m jobs.evaluate a553eefea2d24359",
     )
     parser.add_argument("submission", help="id of the submission, 16 hex digits")
+    parser.add_argument(
+        "--log", choices=("text", "json"), default=settings().log, help="form of standard error (LOWBIT_LOG)"
+    )
     arguments = parser.parse_args()
-    console = Console(stderr=True)
     # Ray stops a job with it; as an exception it lets the pod go and the lease say how it ended
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with ConsoleWatch(console) as watch:
+        with told(arguments.log, arguments.submission) as watch:
             record = run(arguments.submission, watch)
-    except LeaseHeld as error:
-        console.print(str(error), markup=False)
-        return BUSY
     except LowbitError as error:
-        console.print(f"{type(error).__name__}: {error}", markup=False)
-        return 1
+        if arguments.log == "text":
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return BUSY if isinstance(error, LeaseHeld) else 1
     sys.stdout.write(record.to_json() + "\n")
     return 0
 

@@ -81,6 +81,27 @@ def evaluate(
     _leave(0 if record.status == "done" else 1)
 
 
+@app.command(epilog="Example: lowbit watch 0123456789abcdef")
+def watch(
+    submission: Annotated[str, typer.Argument(help="Id of a submission in the ledger (LOWBIT_LEDGER).")],
+    as_json: Json = False,
+) -> None:
+    """Follows one submission until there is a verdict, wherever it is evaluated; --json is one moment a line."""
+    from lowbit_ray.ledger import open_ledger
+    from lowbit_ray.progress import Moment, follow
+    from lowbit_ray.report.following import show_moments
+    from lowbit_ray.settings import settings
+
+    moments = follow(open_ledger(settings().ledger), submission)
+    last: Moment | None = None
+    if as_json:
+        for last in moments:
+            print(last.model_dump_json(), flush=True)  # noqa: T201
+    else:
+        last = show_moments(moments, out)
+    _leave(0 if last is not None and last.state.status == "done" else 1)
+
+
 @app.command(epilog="Example: lowbit check ./source ./candidate --task qwen3-8b --declared W8A8KV8")
 def check(
     source: Annotated[Path, typer.Argument(help="Folder of the BF16 source.")],

@@ -213,15 +213,19 @@ def look(ledger: Ledger, submission: str) -> Moment:
 
 
 def follow(ledger: Ledger, submission: str, *, poll_s: float = INTERVAL_S) -> Iterator[Moment]:
-    """The present moment, then each that differs from the one before, to the last; errors as `look`."""
-    last: Moment | None = None
-    while last is None or not last.over:
-        moment = look(ledger, submission)
-        if moment != last:
-            yield moment
-            last = moment
-        if not moment.over:
-            time.sleep(poll_s)
+    """The present moment, then each that differs from the one before, to the last.
+
+    Errors as `look`; a store that fails while it is followed is asked again.
+    """
+    last = look(ledger, submission)
+    yield last
+    while not last.over:
+        time.sleep(poll_s)
+        with contextlib.suppress(LedgerError):
+            moment = look(ledger, submission)
+            if moment != last:
+                yield moment
+                last = moment
 
 
 def store_start_log(ledger: Ledger, submission: str, name: str, text: str) -> None:

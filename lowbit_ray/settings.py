@@ -10,6 +10,7 @@ import shlex
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -39,6 +40,8 @@ class Settings(BaseSettings):
     """Hex seed of all hidden prompts; by default one is made beside the cache and kept."""
     vllm_command: str = VLLM
     """What starts vLLM's OpenAI server; another virtual environment's Python, for instance."""
+    log: Literal["text", "json"] = "text"
+    """What jobs write to standard error: lines for people, or JSON with submission and stage."""
     url: str = "http://127.0.0.1:8000"
     """The service that the participant's commands talk to."""
     buckets: tuple[str, ...] = ()

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from fakes.checkpoints import write_anchor, write_candidate
 
+from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.submission import Address, Submission, now
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -106,3 +109,23 @@ def test_an_unknown_submission_is_named(tmp_path: Path) -> None:
 def test_a_wrong_option_is_exit_code_2() -> None:
     assert lowbit("score", "--frobnicate").returncode == 2
     assert lowbit("demo", "--candidate", "w2a2").returncode == 2
+
+
+def test_watching_follows_the_ledger_to_the_verdict(tmp_path: Path) -> None:
+    ledger = FolderLedger(tmp_path)
+    submission = Submission(
+        id="0" * 16,
+        participant="somebody",
+        task_id="fake",
+        checkpoint=Address(kind="folder", location="./x"),
+        method="none",
+        created_at=now(),
+    )
+    ledger.create(f"submissions/{submission.id}/submission.json", submission.model_dump_json().encode())
+    ledger.create(f"submissions/{submission.id}/cancelled.json", b'{"by":"me","at":"2026-01-01T00:00:00Z"}')
+    done = lowbit("watch", submission.id, "--json", LOWBIT_LEDGER=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert [json.loads(line)["state"]["status"] for line in done.stdout.splitlines()] == ["cancelled"]
+    shown = lowbit("watch", submission.id, LOWBIT_LEDGER=str(tmp_path))
+    assert "cancelled" in shown.stdout
+    assert lowbit("watch", "f" * 16, LOWBIT_LEDGER=str(tmp_path)).returncode == 2

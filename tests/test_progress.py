@@ -31,6 +31,14 @@ class Counting(FolderLedger):
         super().__init__(root)
         self.writes: list[float] = []
         self.fails = False
+        self.away = 0
+        """So many listings fail."""
+
+    def keys(self, prefix: str, *, after: str = "") -> list[str]:
+        if self.away:
+            self.away -= 1
+            raise LedgerError("away")
+        return super().keys(prefix, after=after)
 
     def create(self, key: str, data: bytes) -> bool:
         return self._counted() and super().create(key, data)
@@ -175,3 +183,12 @@ def test_a_start_log_is_kept_once_and_only_its_end(ledger: Counting) -> None:
     assert list(logs) == ["timed-0"]
     assert logs["timed-0"].endswith("the end")
     assert len(logs["timed-0"]) == 2**16
+
+
+def test_following_outlasts_a_store_that_is_away_for_a_while(ledger: Counting) -> None:
+    moments = follow(ledger, ID, poll_s=0.01)
+    assert next(moments).state.status == "waiting"
+    ledger.create(f"submissions/{ID}/cancelled.json", b'{"by":"me","at":"2026-01-01T00:00:00Z"}')
+    ledger.away = 3
+    assert [moment.state.status for moment in moments] == ["cancelled"]
+    assert ledger.away == 0
