@@ -30,12 +30,49 @@ from lowbit_ray.settings import Settings
 from lowbit_ray.submission import Address, Submission, new_id, now
 from lowbit_ray.tasks import TASKS, Task, load_task
 
-__all__ = ["Arena", "Watching"]
+__all__ = ["SMALL", "Arena", "Watching"]
 
 ENGINE = Path(__file__).with_name("engine.py")
 SECRET = "5e" * 32
 SPEED = {"log": "cpu", "size_scale": 100, "tokens_per_s": 120}
 """The fake's pace: no burst that a client must refuse, and long enough for the gauges to be read."""
+
+SMALL: dict[str, Any] = {
+    "workloads": {
+        "serve": {
+            "description": "a few long prompts, short answers",
+            "input_len": 1024,
+            "output_len": 8,
+            "num_prompts": 4,
+            "max_concurrency": 2,
+            "request_rate": "inf",
+            "metric": "output_throughput",
+            "better": "higher",
+        }
+    },
+    "kl": {"sequences": 4, "prompt_len": 8, "max_tokens": 8, "top_k": 20, "max_concurrency": 4},
+    "perplexity": {"hidden": {"source": {"kind": "docstrings"}, "windows": 2, "window_len": 64}},
+    "accuracy": {
+        "max_concurrency": 8,
+        "evaluations": 1,
+        "domains": {
+            "math": {"items": 8, "max_tokens": 8},
+            "code": {"items": 4, "max_tokens": 8},
+            "knowledge": {"items": 8, "max_tokens": 8},
+            "instruction": {"items": 4, "max_tokens": 8},
+            "retrieval": {"items": 4, "max_tokens": 8, "context_tokens": 48},
+        },
+    },
+    # GPUs that do not exist, under engines that run on the CPU
+    "pod": {
+        "tensor_parallel": 1,
+        "cpus": 1,
+        "memory_gib": 0.25,
+        "may_share_host": True,
+        "wait_s": 120,
+    },
+}
+"""A task that is evaluated in four seconds: for tests of many evaluations, and of what befalls them."""
 
 
 class Watching:
@@ -92,6 +129,17 @@ class Arena:
         )
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The settings as variables."""
+        return {
+            "LOWBIT_LEDGER": self.settings.ledger,
+            "LOWBIT_CACHE": str(self.settings.cache),
+            "LOWBIT_TASKS": str(self.settings.tasks),
+            "LOWBIT_SECRET": SECRET,
+            "LOWBIT_VLLM_COMMAND": self.settings.vllm_command,
+        }
+
+    @property
     def ledger(self) -> FolderLedger:
         return FolderLedger(self.root / "ledger")
 
@@ -132,13 +180,7 @@ class Arena:
 
     def start_job(self, *command: str) -> subprocess.Popen[str]:
         """`python -m COMMAND…` with this arena's settings, as a process of its own, on a Ray of its own."""
-        environment = os.environ | {
-            "LOWBIT_LEDGER": self.settings.ledger,
-            "LOWBIT_CACHE": str(self.settings.cache),
-            "LOWBIT_TASKS": str(self.settings.tasks),
-            "LOWBIT_SECRET": SECRET,
-            "LOWBIT_VLLM_COMMAND": self.settings.vllm_command,
-        }
+        environment = os.environ | self.environment
         environment.pop("RAY_ADDRESS", None)
         return subprocess.Popen(
             [sys.executable, "-m", *command],
