@@ -24,12 +24,13 @@ import psutil
 
 from lowbit_ray.engines.diagnosis import exit_meaning, root_cause
 from lowbit_ray.engines.isolation import Isolation
+from lowbit_ray.engines.kept import keep_cache, restore_cache
 from lowbit_ray.engines.liveness import Answer, ask_health, ask_one_token
 from lowbit_ray.engines.log import tail
 from lowbit_ray.engines.ports import free_port, listens
 from lowbit_ray.engines.quota import Quota
 from lowbit_ray.engines.resident import ResidentPeak
-from lowbit_ray.engines.sandbox import Sandbox, enclose
+from lowbit_ray.engines.sandbox import TMPFS, Sandbox, enclose
 from lowbit_ray.engines.spec import EngineSpec
 from lowbit_ray.engines.survivors import end_survivors
 from lowbit_ray.errors import EngineAnswerError, EngineStartError, LowbitError, PodError
@@ -92,6 +93,8 @@ class EngineProcess:
             if self._quota is not None:
                 self._quota.start()
             self._wait_until_it_answers()
+            if self._sandbox is not None and self._sandbox.enclosure.foreign:
+                keep_cache(self._sandbox.enclosure)
         except BaseException:
             self.stop()
             raise
@@ -174,7 +177,7 @@ class EngineProcess:
     def death(self) -> LowbitError:
         """The error that says why it is dead."""
         code = self._supervisor.poll() if self._supervisor else None
-        if excess := self._excess():
+        if self._quota is not None and (excess := self._quota.excess()):
             return EngineStartError(
                 f"the engine was ended: {excess}",
                 where=str(self.log_path),
@@ -190,14 +193,6 @@ class EngineProcess:
         )
 
     # ---- inside
-
-    def _excess(self) -> str:
-        """The limit of its sandbox that it went beyond, empty for none."""
-        if self._quota is not None and self._quota.breach:
-            return self._quota.breach
-        if self._sandbox is not None and self._sandbox.group.ran_out_of_memory():
-            return f"it took more host memory than its limit of {self._sandbox.enclosure.memory_gib:g} GiB"
-        return ""
 
     def _ask_to_end(self) -> None:
         supervisor = self._supervisor
@@ -248,9 +243,18 @@ class EngineProcess:
         if wanted is None:
             return
         self._sandbox, self.isolation = enclose(wanted, self.spec.model_dir, self.spec.folder)
+        if self._sandbox is not None:
+            self.resident.tmpfs = TMPFS
         if wanted.foreign:
-            held_gib = self.resident.held_gib if self.isolation.memory_limit == "watched" else None
-            self._quota = Quota(wanted, log=self.log_path, held_gib=held_gib, end=self._ask_to_end)
+            if self._sandbox is not None:
+                restore_cache(wanted)
+            self._quota = Quota(
+                wanted,
+                log=self.log_path,
+                held_gib=lambda: self.resident.peak_gib,
+                group=self._sandbox.group if self._sandbox is not None else None,
+                end=self._ask_to_end,
+            )
 
     def _close_sandbox(self) -> None:
         if self._sandbox is not None:

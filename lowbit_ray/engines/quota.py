@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from lowbit_ray.engines.cgroup import ControlGroup
 from lowbit_ray.engines.isolation import Enclosure
 
 __all__ = ["Quota", "folder_bytes"]
@@ -43,13 +44,14 @@ class Quota:
         limits: Enclosure,
         *,
         log: Path,
-        held_gib: Callable[[], float] | None,
+        held_gib: Callable[[], float],
+        group: ControlGroup | None,
         end: Callable[[], None],
     ) -> None:
         self._limits = limits
         self._log = log
         self._held_gib = held_gib
-        """Its memory, None where the kernel limits that."""
+        self._group = group if group is not None and "memory" in group.folders else None
         self._end = end
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="quota", daemon=True)
@@ -64,10 +66,16 @@ class Quota:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def excess(self) -> str:
+        """The limit that it was ended for, by us or by the kernel; empty for none."""
+        if not self.breach and self._group is not None and self._group.ran_out_of_memory():
+            self.breach = f"it took more host memory than its limit of {self._limits.memory_gib:g} GiB"
+        return self.breach
+
     def look(self) -> str:
         """The limit that is exceeded now, empty for none."""
         limits = self._limits
-        if self._held_gib is not None and (held := self._held_gib()) > limits.memory_gib:
+        if self._group is None and (held := self._held_gib()) > limits.memory_gib:
             return f"it holds {held:.2f} GiB of host memory, its limit is {limits.memory_gib:g} GiB"
         with contextlib.suppress(OSError):
             if self._log.stat().st_size > LOG_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,30 +17,51 @@ GROWTH = 1.005
 when the cheap one has grown by this factor, so that a server under load is left alone."""
 
 
-def resident_gib(processes: list[psutil.Process]) -> float:
+def resident_gib(processes: list[psutil.Process], tmpfs: tuple[str, ...] = ()) -> float:
     """GiB held by the processes together; pages that several share are counted once (PSS).
 
-    Where the kernel gives no PSS, resident minus shared pages are summed instead.
+    Where the kernel gives no PSS, resident minus shared pages are summed instead. What lies in the file systems
+    `tmpfs` of their sandbox, which are memory as well, is added as far as no process has it mapped.
     """
-    total = 0
+    total = mapped = 0
     for process in processes:
         try:
-            total += _proportional(process.pid)
+            proportional, of_files_in_memory = _proportional(process.pid)
+            total += proportional
+            mapped += of_files_in_memory
         except OSError:
             try:
                 memory = process.memory_info()
             except psutil.Error:
                 continue  # it has ended
             total += memory.rss - memory.shared
-    return total / GIB
+    return (total + max(0, _in_tmpfs(processes, tmpfs) - mapped)) / GIB
 
 
-def _proportional(pid: int) -> int:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("no Pss line")
+def _proportional(pid: int) -> tuple[int, int]:
+    """Bytes in all, and of files in memory."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
+    held = {words[0]: int(words[1]) * 1024 for words in lines if words[0] in ("Pss:", "Pss_Shmem:")}
+    if "Pss:" not in held:
+        raise OSError("no Pss line")
+    return held["Pss:"], held.get("Pss_Shmem:", 0)
+
+
+def _in_tmpfs(processes: list[psutil.Process], tmpfs: tuple[str, ...]) -> int:
+    """Bytes in these file systems, as the last of the processes sees them: the first ones may be outside."""
+    for process in reversed(processes):
+        inside = [Path(f"/proc/{process.pid}/root{path}") for path in tmpfs]
+        try:
+            own = all(
+                theirs.stat().st_dev != Path(ours).stat().st_dev
+                for theirs, ours in zip(inside, tmpfs, strict=True)
+            )
+            seen = [os.statvfs(path) for path in inside] if own else []
+        except OSError:
+            continue  # it has ended, or its sandbox is still being made
+        if seen:
+            return sum((one.f_blocks - one.f_bfree) * one.f_frsize for one in seen)
+    return 0
 
 
 def _with_shared_gib(processes: list[psutil.Process]) -> float:
@@ -58,6 +80,8 @@ class ResidentPeak:
 
     def __init__(self, tree: Callable[[], list[psutil.Process]], interval_s: float) -> None:
         self._tree = tree
+        self.tmpfs: tuple[str, ...] = ()
+        """File systems in memory that the tree alone has, in a sandbox."""
         self._interval_s = interval_s
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="resident-peak", daemon=True)
@@ -73,14 +97,10 @@ class ResidentPeak:
         """Looks once; the thread does so all the time."""
         processes = self._tree()
         self.seen.update(processes)
-        cheap = _with_shared_gib(processes)
+        cheap = _with_shared_gib(processes) + _in_tmpfs(processes, self.tmpfs) / GIB
         if cheap > self._cheap_gib * GROWTH:
             self._cheap_gib = cheap
-            self.peak_gib = max(self.peak_gib, resident_gib(processes))
-
-    def held_gib(self) -> float:
-        """The peak so far."""
-        return self.peak_gib
+            self.peak_gib = max(self.peak_gib, resident_gib(processes, self.tmpfs))
 
     def reset(self) -> None:
         """Forgets the peak, as a new workload begins."""

@@ -26,9 +26,11 @@ from lowbit_ray.engines.door import DoorKeeper
 from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.errors import PodError
 
-__all__ = ["Sandbox", "Support", "enclose", "sandbox_support"]
+__all__ = ["TMPFS", "Sandbox", "Support", "enclose", "sandbox_support"]
 
 GIB = 2**30
+TMPFS = ("/tmp", "/dev/shm")  # noqa: S108
+"""Its file systems in memory."""
 INSIDE = Path(__file__).with_name("inside.py")
 INIT = "/run/lowbit/init.py"
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -253,4 +255,5 @@ def _environment_of(program: Path) -> Iterator[Path]:
 
 
 def _uid(cache_dir: Path) -> int:
-    return FIRST_UID + zlib.crc32(str(cache_dir).encode()) % UIDS
+    """The same for all caches that lie side by side: those of one submission."""
+    return FIRST_UID + zlib.crc32(str(cache_dir.parent).encode()) % UIDS
