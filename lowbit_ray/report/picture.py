@@ -183,6 +183,8 @@ def _labels(marks: Sequence[tuple[Point, float, float]]) -> list[str]:
     taken: list[tuple[float, float]] = []
     parts = []
     for point, x, y in sorted(marks, key=lambda mark: -mark[0].score):
+        if point.kind == "other":  # stands there for comparison
+            continue
         left = _flips(x)
         centre = x + (-1 if left else 1) * (10 + BOX[0] / 2)
         if any(abs(centre - other) < BOX[0] and abs(y - height) < BOX[1] for other, height in taken):

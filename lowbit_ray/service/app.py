@@ -61,6 +61,7 @@ def create_app(
     if pages.STATIC.is_dir():
         app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
     app.add_middleware(BodyLimit, limits=desk.limits)
+    app.add_middleware(pages.PageProblems)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(traffic.middleware)
     return app

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fastapi import APIRouter
 
-__all__ = ["STATIC", "router"]
+from lowbit_ray.service.pages import board, compare, home, reference, submission
+from lowbit_ray.service.pages.problems import PageProblems
+from lowbit_ray.service.pages.site import STATIC
 
-STATIC = Path(__file__).parent / "static"
-"""Style sheets and scripts, served under /static."""
+__all__ = ["STATIC", "PageProblems", "router"]
 
 router = APIRouter(include_in_schema=False)
+for part in (home, board, submission, compare, reference):
+    router.include_router(part.router)

@@ -1,0 +1,86 @@
+"""The board of a task, with its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from lowbit_ray.board import Row
+from lowbit_ray.report.picture import Point, picture
+from lowbit_ray.service.board import TaskId
+from lowbit_ray.service.desk import Desk, TheDesk
+from lowbit_ray.service.pages.board_query import COLUMNS, BoardQuery
+from lowbit_ray.service.pages.site import frame, part
+from lowbit_ray.service.problems import Refusal
+from lowbit_ray.service.reference import task_view
+from lowbit_ray.service.who import Anybody
+
+__all__ = ["board_body", "points_of", "router"]
+
+router = APIRouter()
+
+DRAWN = 200
+"""Points of a picture at most, the best ones."""
+
+
+@router.get("/board/{task}")
+async def board(task: TaskId, request: Request, desk: TheDesk, person: Anybody) -> HTMLResponse:
+    """Sorted and filtered by the address's query."""
+    if task not in desk.tasks:
+        raise Refusal(404, "No such task", f"There are boards of {', '.join(desk.tasks)}.")
+    query = BoardQuery.read(request.query_params)
+    if query.text:  # anybody can type anything: not worth keeping
+        body = board_body(desk, task, query)
+    else:
+        body = desk.per_verdict(f"board page {task} {query}", lambda: board_body(desk, task, query))
+    return frame(desk, person, f"Board of {desk.tasks[task].title}", body, here=f"/board/{task}")
+
+
+def board_body(desk: Desk, task: str, query: BoardQuery) -> Markup:
+    """The page's body."""
+    rows = desk.index.board(task, desk.rules)
+    left = query.filtered(rows)
+    drawn = points_of(left)[:DRAWN]
+    return part(
+        "board.html",
+        task=task_view(desk.tasks[task], desk.rules),
+        query=query,
+        columns=COLUMNS,
+        shown=query.shown(rows),
+        everything=len(rows),
+        precisions=sorted({row.precision for row in rows if row.precision}),
+        picture=picture([_anchor(), *drawn], scale=desk.rules.rules.scale, front=True) if drawn else "",
+        drawn=len(drawn),
+        cost_scale=desk.rules.rules.cost_scale,
+    )
+
+
+def points_of(rows: Sequence[Row], kind: str = "") -> list[Point]:
+    """The rows that were measured as points, best first."""
+    return [
+        Point(
+            label=row.participant,
+            kind=kind or _kind(row),
+            drift=row.drift,
+            efficiency=row.efficiency_gain,
+            drift_se=row.drift_se or 0.0,
+            score=row.score or 0.0,
+            score_se=row.score_se,
+            href=f"/submissions/{row.submission}",
+        )
+        for row in sorted(rows, key=lambda row: -(row.score or 0.0))
+        if row.drift is not None and row.efficiency_gain is not None
+    ]
+
+
+def _kind(row: Row) -> str:
+    if row.reference:
+        return "reference"
+    return "candidate" if row.qualified and row.flagged is None else "unqualified"
+
+
+def _anchor() -> Point:
+    return Point(label="BF16", kind="anchor", drift=0.0, efficiency=1.0, score=1.0)

@@ -1,0 +1,119 @@
+"""One submission: its record once there is one; before, where it stands, live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from lowbit_ray.errors import LedgerError
+from lowbit_ray.index import Standing
+from lowbit_ray.people import Person
+from lowbit_ray.report.steps import step_title
+from lowbit_ray.report.view import view_of
+from lowbit_ray.service.desk import Desk, TheDesk
+from lowbit_ray.service.pages.board import points_of
+from lowbit_ray.service.pages.site import frame, part
+from lowbit_ray.service.shown import find, position, progress, record_of
+from lowbit_ray.service.submissions import SubmissionId
+from lowbit_ray.service.views import UnfinishedView, unfinished
+from lowbit_ray.service.who import Anybody
+from lowbit_ray.stages.context import StepTime, step_times
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+BESIDE = 40
+"""Other submissions in a record's picture at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The end of a start-up log."""
+
+    name: str
+    text: str
+
+
+@router.get("/submissions/{id}")
+async def submission(id: SubmissionId, desk: TheDesk, person: Anybody) -> Response:  # noqa: A002
+    """The whole page."""
+    standing = await find(desk, id, person)
+    logs = await run_in_threadpool(_logs, desk, id) if _own(person, standing) else None
+    if standing.summary is None:
+        body = part("unfinished.html", **await _standing(desk, standing), logs=logs)
+    else:
+        body = await _finished(desk, standing, logs)
+    title = f"{standing.submission.method} · {standing.submission.task_id}"
+    live = standing.summary is None and standing.state.status != "cancelled"
+    here = f"/board/{standing.submission.task_id}"
+    return frame(desk, person, title, body, here=here, live=live)
+
+
+@router.get("/submissions/{id}/live")
+async def live(id: SubmissionId, desk: TheDesk, person: Anybody) -> Response:  # noqa: A002
+    """The part of an unfinished submission's page that changes; the page itself where it is finished."""
+    standing = await find(desk, id, person)
+    if standing.summary is not None:
+        return RedirectResponse(f"/submissions/{id}", 303)
+    text = part("live.html", **await _standing(desk, standing))
+    return HTMLResponse(text, headers={"Cache-Control": "no-store"})
+
+
+async def _standing(desk: Desk, standing: Standing) -> dict[str, object]:
+    view: UnfinishedView = unfinished(standing, position(desk, standing.id), await progress(desk, standing))
+    steps = await run_in_threadpool(_steps, desk, standing.id)
+    waiting = [other for other in desk.index.waiting() if other.submission.task_id == view.task_id]
+    return {
+        "view": view,
+        "attempt": standing.lease.attempt + 1 if standing.lease else None,
+        "step": step_title(view.progress.step) if view.progress else "",
+        "steps": [(step_title(step.name), step.seconds) for step in steps],
+        "waiting": len(waiting),
+    }
+
+
+async def _finished(desk: Desk, standing: Standing, logs: Sequence[Log] | None) -> Markup:
+    record = await record_of(desk, standing)
+    task = desk.tasks.get(record.task_id)
+    others = desk.index.board(record.task_id, desk.rules) if task else []
+    beside = points_of([row for row in others if row.submission != record.id], kind="other")[:BESIDE]
+    return part(
+        "submission.html",
+        record=record,
+        rules=desk.rules,
+        view=view_of(record, desk.rules, task, beside=beside),
+        flag=standing.flag,
+        row=next((row for row in others if row.submission == record.id), None),
+        logs=logs,
+    )
+
+
+def _own(person: Person | None, standing: Standing) -> bool:
+    return person is not None and (person.organizer or person.name == standing.submission.participant)
+
+
+def _steps(desk: Desk, name: str) -> Sequence[StepTime]:
+    try:
+        return step_times(desk.ledger, name)
+    except (
+        LedgerError,
+        ValueError,
+    ):  # the store is away, or a step is of another version: the rest still shows
+        return ()
+
+
+def _logs(desk: Desk, name: str) -> list[Log]:
+    prefix = f"submissions/{name}/logs/"
+    found = []
+    for key in desk.ledger.keys(prefix):
+        entry = desk.ledger.read(key)
+        if entry is not None:
+            shown = key.removeprefix(prefix).removesuffix(".txt")
+            found.append(Log(shown, entry.data.decode(errors="replace")))
+    return found
