@@ -170,7 +170,7 @@ def test_a_kl_above_the_ceiling_scores_nothing(arena: Arena) -> None:
         ({"no_logprobs": True}, "rejected", "no log-probabilities"),
         ({"nan_logprobs": True}, "failed", "log-probabilit"),
         ({"positive_logprobs": True}, "failed", "log-probabilit"),
-        ({"wrong": True}, "rejected", "audit"),
+        ({"wrong": True}, "rejected", "two faces"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -22,6 +22,7 @@ from lowbit_ray.engines.accounts import Startup, keeps_accounts, read_startup
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak, wait_until_clean
 from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.footprint import Footprint, look
 from lowbit_ray.engines.host import Host, describe_host
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.engines.log import tail
@@ -182,6 +183,14 @@ class EngineActor:
     def busy_s(self) -> float:
         """Seconds so far in which an engine was answering what it was asked here."""
         return self._busy_s
+
+    def footprint(self) -> Footprint:
+        """What the engine's processes hold, have read and talk to now."""
+        return look(self._running().tree())
+
+    def printed(self) -> str:
+        """All that the engine has printed so far."""
+        return self._running().log()
 
     def stop(self) -> None:
         """Ends the engine, if one runs, and waits until its memory is free."""

@@ -47,8 +47,9 @@ SLACK_NATS = 0.01
 """By which a chosen token may lie below the likeliest of its own list: rounding."""
 SHORT = 2048
 """Longest text that is scored whole: log-probabilities of a long prompt take GiB of an engine's memory."""
-NOISE = re.compile(r"[\s\N{REPLACEMENT CHARACTER}]+|<\|[^|>]*\|>|</?s>")
-"""What a text and its ids may differ by: white space, halves of a character, special tokens."""
+NOISE = re.compile(r"<\|[^|>]*\|>|</?s>|[^!-~]+")
+"""What a text and its ids may differ by: special tokens, white space, and characters of several bytes, which a token
+may cut in two."""
 ALIKE = 0.9
 """Least share of the longer text that the beginning and the end in common make up."""
 FAR = 99.0

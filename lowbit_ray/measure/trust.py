@@ -12,7 +12,7 @@ from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.runs import WorkloadRun
 from lowbit_ray.rules import Workload
 
-__all__ = ["check_prompts", "check_run", "withheld_tokens"]
+__all__ = ["WITHHELD_LIMIT", "check_prompts", "check_run", "withheld_tokens"]
 
 LEAST_DECODE_SHARE = 0.2
 """Of a workload that is scored by TPOT: below it, most of the time passed before the first token."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from lowbit_ray.conduct import Breach
 from lowbit_ray.measure.audit import Audit, AuditLimits, passes
-from lowbit_ray.measure.trust import withheld_tokens
+from lowbit_ray.measure.trust import WITHHELD_LIMIT, withheld_tokens
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_side
@@ -15,7 +16,7 @@ from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.questions import AuditOutputs
 from lowbit_ray.stages.serving import Server
 
-__all__ = ["AnchorSide", "audit_reason", "time_and_audit", "withheld_reason"]
+__all__ = ["AnchorSide", "audit_breaches", "end_tokens", "time_and_audit", "withheld_breaches"]
 
 AUDIT_CONCURRENCY = 8
 """Long texts are scored whole: few in flight keep the memory that their log-probabilities take small."""
@@ -52,8 +53,8 @@ def time_and_audit(
     return AnchorSide(timed=timed, audits=audits)
 
 
-def audit_reason(evaluation: Evaluation, audits: dict[str, Audit]) -> str | None:
-    """Why the engine rules are broken by what was said while it was timed, None if they are not."""
+def audit_breaches(evaluation: Evaluation, audits: dict[str, Audit]) -> Iterator[Breach]:
+    """Workloads whose timed outputs BF16 does not believe."""
     rules = evaluation.rules.engine.timed_output_audit
     limits = AuditLimits(
         median_gap=evaluation.task.audit.median_gap_limit,
@@ -63,18 +64,27 @@ def audit_reason(evaluation: Evaluation, audits: dict[str, Audit]) -> str | None
     for name, audit in audits.items():
         reason = passes(audit, limits)
         if reason is not None:
-            return f"audit of {name}: {reason}"
-    return None
+            yield Breach(
+                rule="audit",
+                where=f"workload {name}",
+                seen=reason,
+                limit=f"median gap ≤ {limits.median_gap} nats, length ≥ {limits.min_length_ratio:.0%}, "
+                f"empty or padded ≤ {limits.max_empty_share:.0%}",
+            )
 
 
-def withheld_reason(evaluation: Evaluation, candidate: TimedSide, anchor: TimedSide) -> str | None:
-    """Why a gain in time per token is not believed, None if it is: first tokens may have been held back."""
+def withheld_breaches(evaluation: Evaluation, candidate: TimedSide, anchor: TimedSide) -> Iterator[Breach]:
+    """Workloads whose gain in time per token is not believed: first tokens may have been held back."""
     for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
         if workload.metric == "median_tpot_ms":
             reason = withheld_tokens(candidate.runs[name][0], anchor.runs[name][0])
             if reason is not None:
-                return reason
-    return None
+                yield Breach(
+                    rule="withheld tokens",
+                    where=f"workload {name}",
+                    seen=reason,
+                    limit=f"time per token ≤ {WITHHELD_LIMIT} times better than whole answers",
+                )
 
 
 def end_tokens(source: Path) -> Collection[int]:

@@ -7,18 +7,34 @@ candidate's quality is measured as well, and no further start is needed for it.
 from __future__ import annotations
 
 from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.errors import EngineError
 from lowbit_ray.measure.budget import BudgetRun, budget_of, judge
+from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_workload
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.serving import Server
 
-__all__ = ["by_budget", "cap_of", "capped_run", "unhealthy"]
+__all__ = ["CappedSide", "by_budget", "cap_of", "capped_run", "unhealthy"]
 
 ROOM = 1.1
 """How much more than one request of the full length the pool must hold: its expected size is uncertain by rounding."""
+
+
+class CappedSide(_Frozen):
+    """One server under its cap; parts are None where it did not come so far."""
+
+    run: BudgetRun
+    start_log: str
+    """What the engine said while it started."""
+    at_start: Footprint | None
+    """What its processes held and had read before anything was asked."""
+    at_end: Footprint | None
+    """And after the workload."""
+    device_peak_gib: float | None
+    """Resident memory of the engine on a CPU; on GPUs the filler sees to the cap."""
 
 
 def by_budget(timed: TimedSide) -> list[str]:
@@ -58,18 +74,26 @@ def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int
 
 def capped_run(
     evaluation: Evaluation, server: Server, hidden: Hidden, timed: TimedSide, name: str
-) -> BudgetRun:
+) -> CappedSide:
     """Runs the workload under the cap, on fresh prompts."""
     workload = evaluation.task.timed_workloads(evaluation.rules)[name]
+    start_log, at_start = server.start_log(), server.footprint()
     capped, _ = time_workload(evaluation, server, name, workload, hidden.timed(name, workload, "capped"))
     rules = evaluation.rules.engine
     budget = budget_of(timed.peaks[name].peak_gib, rules)
-    return judge(budget, timed.runs[name][0], capped.run, workload, rules)
+    return CappedSide(
+        run=judge(budget, timed.runs[name][0], capped.run, workload, rules),
+        start_log=start_log,
+        at_start=at_start,
+        at_end=server.footprint(),
+        device_peak_gib=server.device_peak_gib() if evaluation.task.engine.device == "cpu" else None,
+    )
 
 
-def unhealthy(evaluation: Evaluation, timed: TimedSide, name: str, error: EngineError) -> BudgetRun:
+def unhealthy(evaluation: Evaluation, timed: TimedSide, name: str, error: EngineError) -> CappedSide:
     """The verdict where the candidate did not serve the workload under its cap."""
     workload = evaluation.task.timed_workloads(evaluation.rules)[name]
     rules = evaluation.rules.engine
     budget = budget_of(timed.peaks[name].peak_gib, rules)
-    return judge(budget, timed.runs[name][0], None, workload, rules, failure=str(error))
+    run = judge(budget, timed.runs[name][0], None, workload, rules, failure=str(error))
+    return CappedSide(run=run, start_log="", at_start=None, at_end=None, device_peak_gib=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.memory import PeakMemory, peak_memory
@@ -20,7 +21,7 @@ from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.questions import TimeWorkload
 from lowbit_ray.stages.serving import Server
 
-__all__ = ["TimedSide", "offload_reason", "time_side", "time_workload"]
+__all__ = ["TimedSide", "time_side", "time_workload"]
 
 
 class TimedSide(_Frozen):
@@ -40,11 +41,16 @@ class TimedSide(_Frozen):
     """What the engine said while it started."""
     isolation: Isolation | None = None
     """What the engine was shut in by, on the engine track."""
+    at_start: Footprint | None = None
+    """What its processes held and had read before anything was timed."""
+    at_end: Footprint | None = None
+    """And after all of it."""
 
 
 def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSide:
     """Times all workloads on a running server and reads its accounts."""
     startup, start_log = server.startup()
+    at_start = server.footprint()
     runs: dict[str, tuple[WorkloadRun, ...]] = {}
     outputs: dict[str, tuple[Output, ...]] = {}
     peaks: dict[str, PeakMemory] = {}
@@ -71,6 +77,8 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
         foreign_cpu=foreign,
         start_log=start_log,
         isolation=server.isolation,
+        at_start=at_start,
+        at_end=server.footprint(),
     )
 
 
@@ -85,10 +93,3 @@ def time_workload(
     question = TimeWorkload(name, workload, *prompts, timeout_s=evaluation.task.engine.request_timeout_s)
     timed: tuple[Timed, float] = server.ask_watched(question, f"timing {name}")
     return timed
-
-
-def offload_reason(side: TimedSide) -> str | None:
-    """Why the engine rules are broken by weights or KV blocks in host memory, None if they are not."""
-    if side.startup is None or not side.startup.offload:
-        return None
-    return f"weights or KV blocks are held in host memory: {'; '.join(side.startup.offload)}"

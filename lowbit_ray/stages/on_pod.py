@@ -1,6 +1,7 @@
 """Everything that needs the pod, in one stretch: it is given back before anything is scored.
 
-    candidate timed → anchor timed, audit, its reusable part → candidate under each cap, the largest with quality
+    candidate timed, asked again → anchor timed, audit, its reusable part → candidate under each cap, with the
+    largest its quality
 
 Four servers and one for each further workload. Steps that an earlier attempt finished on the same silicon are not
 repeated; on other silicon both sides are timed again, since a speed is a ratio within one pod.
@@ -12,15 +13,27 @@ from dataclasses import dataclass
 
 from lowbit_ray.engines.host import Host
 from lowbit_ray.engines.pod import Pod, open_pod
-from lowbit_ray.errors import ContractError, EngineAnswerError, EngineError, EngineRulesError
+from lowbit_ray.errors import EngineError
 from lowbit_ray.measure.budget import BudgetRun
-from lowbit_ray.measure.logprobs import lacks_logprobs
 from lowbit_ray.rules import _Frozen
-from lowbit_ray.stages.anchor import AnchorSide, audit_reason, time_and_audit, withheld_reason
+from lowbit_ray.stages.anchor import AnchorSide, audit_breaches, time_and_audit, withheld_breaches
 from lowbit_ray.stages.build import Built
-from lowbit_ray.stages.capped import by_budget, cap_of, capped_run, unhealthy
+from lowbit_ray.stages.capped import CappedSide, by_budget, cap_of, capped_run, unhealthy
+from lowbit_ray.stages.conduct import (
+    Checked,
+    Later,
+    against_anchor,
+    ask_later,
+    capped_breaches,
+    check_timed,
+    checked_breaches,
+    keep_rules,
+    later_breaches,
+    logprobs_needed,
+    timed_breaches,
+)
 from lowbit_ray.stages.context import Evaluation
-from lowbit_ray.stages.efficiency import TimedSide, offload_reason, time_side
+from lowbit_ray.stages.efficiency import TimedSide, time_side
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.quality import Asked, ask_candidate
 from lowbit_ray.stages.reference import (
@@ -44,6 +57,8 @@ class Efficiency(_Frozen):
     budget: dict[str, BudgetRun]
     reference: str
     """Key of the anchor's reusable part."""
+    checked: Checked | None = None
+    """What the timed candidate was asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,44 +104,67 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
 
 
 def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> tuple[Efficiency, Asked]:
-    name = pod.facts.name
-    with serving(evaluation, built, pod, "candidate", "timed") as server:
-        candidate = evaluation.step(f"timed-{name}", TimedSide, lambda: time_side(evaluation, server, hidden))
-    evaluation.isolation = candidate.isolation
-    _keep_rules(offload_reason(candidate))
+    candidate, checked = _candidate(evaluation, built, hidden, pod)
     with serving(evaluation, built, pod, "anchor", "anchor") as server:
         anchor = evaluation.step(
-            f"anchor-{name}", AnchorSide, lambda: time_and_audit(evaluation, server, hidden, candidate)
+            f"anchor-{pod.facts.name}",
+            AnchorSide,
+            lambda: time_and_audit(evaluation, server, hidden, candidate),
         )
-        _keep_rules(audit_reason(evaluation, anchor.audits))
-        _keep_rules(withheld_reason(evaluation, candidate, anchor.timed))
+        keep_rules(audit_breaches(evaluation, anchor.audits))
+        keep_rules(withheld_breaches(evaluation, candidate, anchor.timed))
+        keep_rules(against_anchor(evaluation, candidate, anchor.timed))
         key = reference_key(evaluation, built, pod.facts.kind, _release(anchor.timed, evaluation))
         part = _anchor_part(evaluation, server, hidden, key)
     budget: dict[str, BudgetRun] = {}
     for workload in by_budget(candidate):
         cap = cap_of(evaluation, pod, candidate, workload)
         with serving(evaluation, built, pod, "candidate", f"capped-{workload}", cap=cap) as server:
-            run = evaluation.step(
-                f"capped-{workload}-{name}",
-                BudgetRun,
+            capped = evaluation.step(
+                f"capped-{workload}-{pod.facts.name}",
+                CappedSide,
                 lambda: _capped(evaluation, server, hidden, candidate, workload),  # noqa: B023  # called at once
             )
-            _keep_rules(None if run.healthy else f"hard cap of {workload}: {run.reason}")
-            budget[f"{workload}@{run.factor:g}"] = run
+            keep_rules(capped_breaches(evaluation, candidate, capped, workload, built.candidate.stored_gib))
+            budget[f"{workload}@{capped.run.factor:g}"] = capped.run
             if workload == by_budget(candidate)[-1]:
                 efficiency = evaluation.step(
                     "efficiency",
                     Efficiency,
                     lambda: Efficiency(
-                        host=pod.facts.host, candidate=candidate, anchor=anchor, budget=budget, reference=key
+                        host=pod.facts.host,
+                        candidate=candidate,
+                        anchor=anchor,
+                        budget=budget,
+                        reference=key,
+                        checked=checked,
                     ),
                 )
-                asked = evaluation.step(
-                    "quality",
-                    Asked,
-                    lambda: _asked(evaluation, server, hidden, part),
+                later = evaluation.step(
+                    "later", Later, lambda: ask_later(evaluation, server, hidden, candidate)
                 )
+                keep_rules(later_breaches(later, evaluation.task.conduct))
+                with logprobs_needed():
+                    asked = evaluation.step(
+                        "quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part)
+                    )
     return efficiency, asked
+
+
+def _candidate(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> tuple[TimedSide, Checked]:
+    """The candidate timed, then asked again by the same server; a rule seen broken ends it here."""
+    with serving(evaluation, built, pod, "candidate", "timed") as server:
+        timed = evaluation.step(
+            f"timed-{pod.facts.name}", TimedSide, lambda: time_side(evaluation, server, hidden)
+        )
+        evaluation.isolation = timed.isolation
+        keep_rules(timed_breaches(evaluation, timed, built.candidate.stored_gib))
+        with logprobs_needed():
+            checked = evaluation.step(
+                f"checked-{pod.facts.name}", Checked, lambda: check_timed(evaluation, server, hidden, timed)
+            )
+    keep_rules(checked_breaches(checked, evaluation.task.conduct))
+    return timed, checked
 
 
 def _anchor_part(evaluation: Evaluation, server: Server, hidden: Hidden, key: str) -> AnchorPart:
@@ -140,31 +178,11 @@ def _anchor_part(evaluation: Evaluation, server: Server, hidden: Hidden, key: st
 
 def _capped(
     evaluation: Evaluation, server: Server, hidden: Hidden, candidate: TimedSide, workload: str
-) -> BudgetRun:
+) -> CappedSide:
     try:
         return capped_run(evaluation, server, hidden, candidate, workload)
     except EngineError as error:
         return unhealthy(evaluation, candidate, workload, error)
-
-
-def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, part: AnchorPart) -> Asked:
-    try:
-        return ask_candidate(evaluation, server, hidden, part)
-    except EngineAnswerError as error:
-        if lacks_logprobs(error):  # rules: contract.kl_rule
-            raise ContractError(
-                error.summary,
-                where=error.where,
-                found=error.found,
-                expected=error.expected,
-                remedy=error.remedy,
-            ) from error
-        raise
-
-
-def _keep_rules(reason: str | None) -> None:
-    if reason is not None:
-        raise EngineRulesError(reason)
 
 
 def _release(timed: TimedSide, evaluation: Evaluation) -> str:

@@ -8,24 +8,29 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from lowbit_ray.conduct import ConductLimits
 from lowbit_ray.engines.actor import Progress
 from lowbit_ray.measure.accuracy.answers import Answers
 from lowbit_ray.measure.accuracy.items import Item
 from lowbit_ray.measure.accuracy.run import collect_answers
 from lowbit_ray.measure.audit import Audit, audit_outputs
+from lowbit_ray.measure.consistency import Consistency, check_consistency
 from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.kl import KLResult, Reference, make_reference, measure_kl
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.perplexity import AnchorLoss, PerplexityResult, anchor_loss, measure_perplexity
 from lowbit_ray.measure.prompts import Tokenizer
+from lowbit_ray.measure.replay import Replay, replay
 from lowbit_ray.measure.workload import Output, Timed, WarmUp, run_workload
 from lowbit_ray.rules import Workload
 from lowbit_ray.tasks import AccuracyPlan, KLPlan
 
 __all__ = [
+    "AskAgain",
     "AskItems",
     "AskWindows",
     "AuditOutputs",
+    "CheckConsistency",
     "MakeReference",
     "MeasureKL",
     "MeasurePerplexity",
@@ -170,4 +175,43 @@ class AuditOutputs:
             concurrency=self.concurrency,
             timeout_s=self.timeout_s,
             progress=progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Prompts asked before, in turn with fresh ones."""
+
+    workload: Workload
+    seen: Sequence[Prompt] = field(repr=False)
+    fresh: Sequence[Prompt] = field(repr=False)
+    limits: ConductLimits
+    timeout_s: float
+
+    async def __call__(self, endpoint: Endpoint, progress: Progress) -> Replay:
+        return await replay(
+            endpoint, self.workload, self.seen, self.fresh, self.limits, timeout_s=self.timeout_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckConsistency:
+    """Timed prompts asked as probes, and probes asked in several ways."""
+
+    timed: dict[str, Sequence[Output]] = field(repr=False)
+    probes: Sequence[Prompt] = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    eos_ids: Collection[int]
+    top_k: int
+    timeout_s: float
+
+    async def __call__(self, endpoint: Endpoint, progress: Progress) -> Consistency:
+        return await check_consistency(
+            endpoint,
+            self.timed,
+            self.probes,
+            tokenizer=self.tokenizer,
+            eos_ids=self.eos_ids,
+            top_k=self.top_k,
+            timeout_s=self.timeout_s,
         )

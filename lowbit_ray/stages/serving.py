@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lowbit_ray.engines.accounts import Startup
 from lowbit_ray.engines.actor import Question, Started
 from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
@@ -78,6 +79,18 @@ class Server:
         self._ensure_started()
         peak: float = self.pod.call("device_peak_gib")
         return peak
+
+    def footprint(self) -> Footprint:
+        """What the engine's processes hold, have read and talk to now."""
+        self._ensure_started()
+        seen: Footprint = self.pod.call("footprint")
+        return seen
+
+    def start_log(self) -> str:
+        """All that the engine has printed; asked before it is asked anything that is hidden."""
+        self._ensure_started()
+        log: str = self.pod.call("printed")
+        return log
 
     def _ensure_started(self) -> None:
         if self.start_s is not None:

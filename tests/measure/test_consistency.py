@@ -110,7 +110,11 @@ def output(text: str, ids: tuple[int, ...] | None) -> Output:
     [
         ("the same", tuple(b"the same")),
         (" the  same", tuple(b"the same")),  # white space at a seam
-        ("the same�", (*b"the same", 0xC3)),  # half a character at the end
+        ("the same\N{REPLACEMENT CHARACTER}", (*b"the same", 0xC3)),  # half a character at the end
+        (
+            "caf\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} au",
+            tuple("café au".encode()),
+        ),  # cut by chunks
         ("the same", (*b"the same", 256)),  # an end that the text leaves out
         ("", ()),
         (
