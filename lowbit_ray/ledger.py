@@ -1,7 +1,7 @@
 """Where everything that must last lives: objects under keys, created once or swapped against a version.
 
-A protocol of five verbs; `FolderLedger` keeps the objects as files of one folder. Processes may be killed at any
-moment: an object is either whole or absent, and of two writers exactly one wins.
+A protocol of five verbs; `FolderLedger` keeps the objects as files of one folder, `S3Ledger` in a bucket.
+Processes may be killed at any moment: an object is either whole or absent, and of two writers exactly one wins.
 
     submissions/<id>/submission.json    what was handed in                    created once
     submissions/<id>/lease.json         who is evaluating it                  swapped
@@ -15,6 +15,7 @@ moment: an object is either whole or absent, and of two writers exactly one wins
     dispatch/<id>.json                  its Ray job, and faults of ours       swapped, removed with the verdict
     flags/<id>.json                     an organizer's flag and its reason    swapped
     people/<name>.json                  participant or organizer, tokens      swapped
+    quotas/<name>/<task>.json           places taken in a task                swapped
     audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
     tasks/<task>/noise_floor.json       the anchor against itself             swapped
@@ -28,6 +29,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +38,9 @@ from typing import Protocol
 
 from lowbit_ray.errors import ConfigError, LedgerError
 
-__all__ = ["Entry", "FolderLedger", "Ledger", "open_ledger"]
+__all__ = ["Entry", "FolderLedger", "Ledger", "check_key", "open_ledger"]
+
+KEY = re.compile(r"[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +131,20 @@ class FolderLedger:
         return True
 
     def _path(self, key: str) -> Path:
-        parts = key.split("/")
-        if not key or any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
-            raise LedgerError(
-                "not a key", where=f"ledger {self.root}", found=repr(key), expected="words parted by /"
-            )
-        return self.root.joinpath(*parts)
+        check_key(key, f"ledger {self.root}")
+        return self.root.joinpath(*key.split("/"))
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         with (self.root / ".lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # given up by the kernel when the process dies
             yield
+
+
+def check_key(key: str, ledger: str) -> None:
+    """LedgerError where `key` is none: it names words parted by slashes, none of which starts with a full stop."""
+    if not KEY.fullmatch(key):
+        raise LedgerError("not a key", where=ledger, found=repr(key)[:200], expected="words parted by /")
 
 
 def _version(data: bytes) -> str:
@@ -202,7 +208,16 @@ def _failed(what: str, path: Path, error: OSError) -> LedgerError:
 
 
 def open_ledger(address: str) -> Ledger:
-    """The ledger at `address`: a folder."""
+    """The ledger at `address`: a folder, or `s3://bucket/prefix`."""
+    if address.startswith("s3://"):
+        from lowbit_ray.ledger_s3 import open_s3_ledger
+
+        return open_s3_ledger(address)
     if "://" in address:
-        raise ConfigError("no ledger of this kind", where="LOWBIT_LEDGER", found=address, expected="a folder")
+        raise ConfigError(
+            "no ledger of this kind",
+            where="LOWBIT_LEDGER",
+            found=address,
+            expected="a folder or s3://bucket/prefix",
+        )
     return FolderLedger(Path(address).expanduser().resolve())

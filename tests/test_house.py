@@ -19,6 +19,7 @@ ORDER = (
     "stats",
     "submission",
     "ledger",
+    "ledger_s3",
     "lease",
     "journal",
     "people",
@@ -39,6 +40,7 @@ ORDER = (
     "evaluate",
     "noise_floor",
     "dispatch",
+    "doctor",
     "demo",
     "service",
     "cli",
@@ -46,6 +48,7 @@ ORDER = (
 """The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""
 RAY = {
     "dispatch/jobs.py",
+    "doctor/cluster.py",
     "engines/actor.py",
     "engines/placement.py",
     "engines/pod.py",
