@@ -1,0 +1,165 @@
+"""An arena on a cluster of processes: submissions, dispatchers, drivers, engines, and the moment to strike one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from fakes.arena import SMALL, Arena
+from fakes.cluster import FakeCluster
+
+from lowbit_ray.evaluate import read_record
+from lowbit_ray.lease import attempts
+from lowbit_ray.records import Record
+from lowbit_ray.stages.context import step_times
+from lowbit_ray.submission import Submission
+
+__all__ = ["Scene", "wait_until"]
+
+SECONDS = 150
+
+
+@dataclass(slots=True)
+class Scene:
+    """All of it; every process it started is gone after `close`."""
+
+    arena: Arena
+    cluster: FakeCluster
+    dispatchers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @staticmethod
+    def build(root: Path, **task: Any) -> Scene:
+        """An arena of the small task, and a cluster that is not started yet. Its sockets need a short path."""
+        arena = Arena.build(root / "arena", **{**SMALL, **task})
+        return Scene(arena, FakeCluster(Path(tempfile.mkdtemp(prefix="lb-")), arena.environment))
+
+    def warm_up(self) -> None:
+        """One evaluation: the anchor's reusable part and the token pool are there afterwards."""
+        submission = self.submit("warm-up")
+        with self.dispatcher():
+            self.wait_for([submission])
+
+    def submit(self, name: str, **changes: Any) -> Submission:
+        """Another submission of the one candidate."""
+        folder = self.arena.root / "candidate"
+        if not folder.is_dir():
+            self.arena.candidate("candidate")
+        return self.arena.submit(folder, method=name, **changes)
+
+    @contextlib.contextmanager
+    def dispatcher(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """`python -m jobs.dispatch` until the block ends."""
+        process = self.start_dispatcher(*options)
+        try:
+            yield process
+        finally:
+            end(process)
+
+    def start_dispatcher(self, *options: str) -> subprocess.Popen[str]:
+        """A dispatcher that hardly waits."""
+        quick = ("--every", "0.5", "--retry-s", "0.5", "--faults", "20")
+        log = self.cluster.root / f"dispatcher-{len(self.dispatchers)}.log"
+        process = self.cluster.run("-m", "jobs.dispatch", *quick, *options, log=log)
+        self.dispatchers.append(process)
+        return process
+
+    def wait_for(self, submissions: Sequence[Submission], seconds: float = SECONDS) -> list[Record]:
+        """The records of all of them."""
+
+        def done() -> bool:
+            ended = [
+                process for process in self.dispatchers if process.poll() not in (None, 0, -signal.SIGKILL)
+            ]
+            assert not ended, self.story()
+            return all(self.record(one) for one in submissions)
+
+        wait_until(done, self.story, seconds)
+        return [record for one in submissions if (record := self.record(one)) is not None]
+
+    def record(self, submission: Submission) -> Record | None:
+        return read_record(self.arena.ledger, submission.id)
+
+    def wait_for_step(self, submission: Submission, step: str) -> None:
+        """Until a step of this name has been stored."""
+        prefix = f"submissions/{submission.id}/stages/{step}"
+        wait_until(lambda: self.arena.ledger.keys(prefix), self.story)
+
+    def faults(self, submission: Submission) -> list[bool]:
+        """Of each attempt, whether it ended by a fault of ours."""
+        return [lease.ours for lease in attempts(self.arena.ledger, submission.id)]
+
+    def steps(self, submission: Submission) -> list[str]:
+        """Names of the finished steps, without the pod's name."""
+        return [step.name.split("-")[0] for step in step_times(self.arena.ledger, submission.id)]
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Processes of this scene whose command line has all of these words."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                mine = str(self.arena.root) in line or self.arena.settings.ledger == process.environ().get(
+                    "LOWBIT_LEDGER"
+                )
+                if mine and all(word in line for word in words):
+                    found.append(process)
+        return found
+
+    def driver(self, submission: Submission) -> psutil.Process:
+        """The driver's own process, not the shell around it."""
+        return wait_until(lambda: self.processes("-m jobs.evaluate", submission.id), self.story)[-1]
+
+    def engines(self) -> list[psutil.Process]:
+        return self.processes("engine.py", "--model")
+
+    def actors(self) -> list[psutil.Process]:
+        return self.processes("ray::EngineActor")
+
+    def wait_until_idle(self) -> None:
+        """Until no driver, actor or engine is left."""
+        wait_until(
+            lambda: not (self.processes("jobs.evaluate") or self.actors() or self.engines()),
+            lambda: f"left behind: {self.processes('jobs.evaluate'), self.actors(), self.engines()}",
+            60,
+        )
+
+    def story(self) -> str:
+        """What the dispatchers said, for a test that fails."""
+        logs = sorted(self.cluster.root.glob("dispatcher-*.log"))
+        return "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in logs)
+
+    def close(self) -> None:
+        for process in self.dispatchers:
+            end(process)
+        self.cluster.close()
+        shutil.rmtree(self.cluster.root, ignore_errors=True)
+
+
+def wait_until(done: Callable[[], Any], story: Callable[[], str], seconds: float = SECONDS) -> Any:
+    """What `done` returns once that is true; fails with the story."""
+    deadline = time.monotonic() + seconds
+    while not (value := done()):
+        assert time.monotonic() < deadline, story()
+        time.sleep(0.1)
+    return value
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Ends a process in good order, or otherwise."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
