@@ -102,6 +102,24 @@ def watch(
     _leave(0 if last is not None and last.state.status == "done" else 1)
 
 
+@app.command(epilog="Example: lowbit doctor --release 10.0.0.7")
+def doctor(
+    release: Annotated[str, typer.Option(help="Put a node of the quarantine back into service.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Tries everything that evaluations need: cluster, GPUs, ledger, hub, disk, vLLM, sandbox, niceness."""
+    from lowbit_ray.doctor.examine import examine, put_back
+    from lowbit_ray.doctor.finding import healthy
+    from lowbit_ray.doctor.terminal import render_findings
+    from lowbit_ray.settings import settings
+
+    found = put_back(settings(), release) if release else examine(settings())
+    findings = list(found) if as_json else render_findings(found, out)
+    if as_json:
+        print(json.dumps([finding.model_dump() for finding in findings], indent=1))  # noqa: T201
+    _leave(0 if healthy(findings) else 1)
+
+
 @app.command(epilog="Example: lowbit check ./source ./candidate --task qwen3-8b --declared W8A8KV8")
 def check(
     source: Annotated[Path, typer.Argument(help="Folder of the BF16 source.")],

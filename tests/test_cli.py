@@ -129,3 +129,17 @@ def test_watching_follows_the_ledger_to_the_verdict(tmp_path: Path) -> None:
     shown = lowbit("watch", submission.id, LOWBIT_LEDGER=str(tmp_path))
     assert "cancelled" in shown.stdout
     assert lowbit("watch", "f" * 16, LOWBIT_LEDGER=str(tmp_path)).returncode == 2
+
+
+def test_the_doctor_exits_with_1_where_something_is_bad(tmp_path: Path) -> None:
+    found = lowbit(
+        "doctor",
+        "--json",
+        LOWBIT_LEDGER=str(tmp_path / "ledger"),
+        LOWBIT_CACHE=str(tmp_path / "cache"),
+        LOWBIT_VLLM_COMMAND="no-such-program",
+        RAY_ADDRESS="",
+    )
+    assert found.returncode == 1, found.stderr
+    levels = {finding["what"]: finding["level"] for finding in json.loads(found.stdout)}
+    assert (levels["ledger"], levels["vLLM"]) == ("good", "bad")

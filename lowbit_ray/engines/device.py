@@ -17,7 +17,16 @@ import psutil
 
 from lowbit_ray.errors import DirtyDeviceError, PodError
 
-__all__ = ["CpuDevice", "CudaDevice", "Device", "DevicePeak", "Holder", "Identity", "wait_until_clean"]
+__all__ = [
+    "CpuDevice",
+    "CudaDevice",
+    "Device",
+    "DevicePeak",
+    "Holder",
+    "Identity",
+    "count_gpus",
+    "wait_until_clean",
+]
 
 GIB = 2**30
 CLEAN_GIB = 0.25
@@ -161,6 +170,11 @@ def _nvml() -> Any:
             remedy="Run tasks with engine.device cpu here, or install the driver.",
         ) from None
     return pynvml
+
+
+def count_gpus() -> int:
+    """How many GPUs the driver knows; PodError where there is no driver."""
+    return int(_nvml().nvmlDeviceGetCount())
 
 
 class CpuDevice:

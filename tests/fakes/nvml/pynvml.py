@@ -1,7 +1,7 @@
 """NVML of a host whose GPUs do not exist, for processes that have this folder on PYTHONPATH.
 
 FAKE_NVML names a JSON file, {"<index>": {"used_gib": 1.5, "pids": [7]}}; a GPU that it leaves out is unused, and
-{"driver": {"gone": true}} is a host whose driver does not answer.
+{"driver": {"gone": true}} is a host whose driver does not answer; "count" is the number of its GPUs.
 """
 
 # ruff: noqa: N802, N816 - the names are NVML's
@@ -28,6 +28,10 @@ def _gpu(handle):
 def nvmlInit():
     if _gpu("driver").get("gone"):
         raise NVMLError("Driver Not Loaded")
+
+
+def nvmlDeviceGetCount():
+    return json.loads(Path(os.environ["FAKE_NVML"]).read_text()).get("count", 0)
 
 
 def nvmlDeviceGetHandleByIndex(index):
