@@ -18,6 +18,7 @@ Processes may be killed at any moment: an object is either whole or absent, and 
     quotas/<name>/<task>.json           places taken in a task                swapped
     audit/<time>-<random>.json          an organizer's action                 created once
     tasks/<task>/anchors/<key>/…        reusable results of the anchor        created once
+    tasks/<task>/anchors/<key>/claim.json  who is asking the anchor for them  swapped
     tasks/<task>/noise_floor.json       the anchor against itself             swapped
     nodes/<node>.json                   a node out of service, and why        created once, removed
 """

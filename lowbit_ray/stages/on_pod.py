@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from lowbit_ray.engines.host import Host
 from lowbit_ray.engines.pod import Pod, open_pod
-from lowbit_ray.errors import EngineError
+from lowbit_ray.errors import EngineError, LedgerError
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.anchor import AnchorSide, audit_breaches, time_and_audit, withheld_breaches
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.capped import CappedSide, by_budget, cap_of, capped_run, unhealthy
+from lowbit_ray.stages.claim import ask_unless_claimed, wait_until_asked
 from lowbit_ray.stages.conduct import (
     Checked,
     Later,
@@ -36,13 +37,7 @@ from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_side
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.quality import Asked, ask_candidate
-from lowbit_ray.stages.reference import (
-    AnchorPart,
-    ask_anchor,
-    load_anchor_part,
-    reference_key,
-    store_anchor_part,
-)
+from lowbit_ray.stages.reference import AnchorPart, load_anchor_part, reference_key
 from lowbit_ray.stages.serving import Server, serving
 
 __all__ = ["Efficiency", "Measured", "measure_on_pod"]
@@ -97,9 +92,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
                 evaluation.tenure.meter = lambda: (held, pod.gpus)
                 evaluation.held_s, evaluation.busy_s = (lambda: held), (lambda: 0.0)
         evaluation.tenure.tell_pod("after")
-    anchor = load_anchor_part(evaluation.ledger, efficiency.reference, list(hidden.windows))
-    if anchor is None:
-        raise EngineError("the anchor's reusable part is gone", where=efficiency.reference)
+    anchor = _anchor_part(evaluation, hidden, efficiency.reference)
     return Measured(efficiency=efficiency, asked=asked, anchor=anchor)
 
 
@@ -115,9 +108,11 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
         keep_rules(withheld_breaches(evaluation, candidate, anchor.timed))
         keep_rules(against_anchor(evaluation, candidate, anchor.timed))
         key = reference_key(evaluation, built, pod.facts.kind, _release(anchor.timed, evaluation))
-        part = _anchor_part(evaluation, server, hidden, key)
+        ask_unless_claimed(evaluation, server, hidden, key)
     budget: dict[str, BudgetRun] = {}
     for workload in by_budget(candidate):
+        if workload == by_budget(candidate)[-1]:
+            wait_until_asked(evaluation, built, pod, hidden, key)
         cap = cap_of(evaluation, pod, candidate, workload)
         with serving(evaluation, built, pod, "candidate", f"capped-{workload}", cap=cap) as server:
             capped = evaluation.step(
@@ -144,10 +139,7 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
                     "later", Later, lambda: ask_later(evaluation, server, hidden, candidate)
                 )
                 keep_rules(later_breaches(later, evaluation.task.conduct))
-                with logprobs_needed():
-                    asked = evaluation.step(
-                        "quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part)
-                    )
+                asked = _asked(evaluation, server, hidden, _anchor_part(evaluation, hidden, key))
     return efficiency, asked
 
 
@@ -167,12 +159,15 @@ def _candidate(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -
     return timed, checked
 
 
-def _anchor_part(evaluation: Evaluation, server: Server, hidden: Hidden, key: str) -> AnchorPart:
-    """The anchor's reusable part: kept by an earlier evaluation, or asked now and kept for later ones."""
+def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, part: AnchorPart) -> Asked:
+    with logprobs_needed():
+        return evaluation.step("quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part))
+
+
+def _anchor_part(evaluation: Evaluation, hidden: Hidden, key: str) -> AnchorPart:
     part = load_anchor_part(evaluation.ledger, key, list(hidden.windows))
     if part is None:
-        part = ask_anchor(evaluation, server, hidden)
-        store_anchor_part(evaluation.ledger, key, part)
+        raise LedgerError("the anchor's reusable part is gone", where=key)
     return part
 
 
