@@ -9,10 +9,11 @@ a stage finished stands in the ledger; whoever comes next goes on from there.
 from __future__ import annotations
 
 from lowbit_ray.checkpoint.contract import Contract
-from lowbit_ray.errors import ConfigError, EngineError, LedgerError, SubmissionError
-from lowbit_ray.lease import Tenure, hold
+from lowbit_ray.errors import ConfigError, EngineError, SubmissionError
+from lowbit_ray.lease import LeaseHeld, Tenure, hold
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.metrics import StepMetrics
+from lowbit_ray.migration import parse_record
 from lowbit_ray.progress import LedgerWatch, Watches
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
@@ -57,6 +58,8 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
                 raise
             # ended because of it, so by no fault of ours
             raise Cancelled("the submission was cancelled", where=submission_id) from None
+        if tenure.lost.is_set():
+            raise LeaseHeld("the lease was lost to another process", where=submission_id)
         ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
     return record
 
@@ -110,9 +113,9 @@ def _evaluate(evaluation: Evaluation) -> Record:
         quality = score_quality(evaluation, hidden, on_pod.anchor, on_pod.asked)
         return scored_record(evaluation, verdict, on_pod, quality)
     except SubmissionError as error:
-        return failed_record(evaluation, "rejected", str(error), evaluation.finished("contract", Contract))
+        return failed_record(evaluation, "rejected", error, evaluation.finished("contract", Contract))
     except EngineError as error:
-        return failed_record(evaluation, "failed", str(error), evaluation.finished("contract", Contract))
+        return failed_record(evaluation, "failed", error, evaluation.finished("contract", Contract))
 
 
 def _open(
@@ -142,11 +145,4 @@ def read_submission(ledger: Ledger, submission_id: str) -> Submission:
 def read_record(ledger: Ledger, submission_id: str) -> Record | None:
     """The record of a finished submission, None while there is none."""
     entry = ledger.read(f"submissions/{submission_id}/record.json")
-    if entry is None:
-        return None
-    try:
-        return Record.model_validate_json(entry.data)
-    except ValueError as error:
-        raise LedgerError(
-            "a stored record is not of this version", where=submission_id, found=str(error)[:200]
-        ) from None
+    return None if entry is None else parse_record(entry.data)

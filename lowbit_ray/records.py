@@ -9,24 +9,29 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lowbit_ray.checkpoint.executed import ExecutedPrecision
 from lowbit_ray.checkpoint.precision import Precision
+from lowbit_ray.conduct import Fault
 from lowbit_ray.engines.accounts import Startup
+from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.host import Host
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.measure.audit import Audit
 from lowbit_ray.measure.budget import BudgetRun
+from lowbit_ray.measure.consistency import Consistency
 from lowbit_ray.measure.kl import KLResult
 from lowbit_ray.measure.memory import PeakMemory
 from lowbit_ray.measure.noise_floor import RepeatedFloor
 from lowbit_ray.measure.perplexity import PerplexityResult
+from lowbit_ray.measure.replay import Replay
 from lowbit_ray.measure.workload import WorkloadRun
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.score import Gate
 
 __all__ = [
+    "Conduct",
     "EnginePart",
     "KLPart",
     "MissingAudit",
@@ -38,7 +43,8 @@ __all__ = [
     "StageTime",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of what a record holds; migration.py reads the earlier ones."""
 
 
 class MissingAudit(_Frozen):
@@ -71,6 +77,24 @@ class Baseline(_Frozen):
     """From the start of the process to its first answer."""
 
 
+class Conduct(_Frozen):
+    """What the engine rules were judged by beside memory and audit; their limits stand in conduct.py."""
+
+    replay: Replay
+    """Timed prompts asked again, of the server that was timed."""
+    later_replay: Replay | None
+    """The same of the last server."""
+    consistency: Consistency
+    texts_disagree: float | None
+    """Largest share, over workloads, of timed outputs whose text is not that of their ids."""
+    at_start: Footprint | None
+    """The timed server's processes before anything was timed."""
+    at_end: Footprint | None
+    """And after all of it."""
+    anchor: Footprint | None
+    """BF16's server on the same pod, after it was timed."""
+
+
 class EnginePart(_Frozen):
     """The candidate's server."""
 
@@ -84,6 +108,7 @@ class EnginePart(_Frozen):
     start_seconds: float
     stored_gib: float
     """Bytes of the checkpoint's tensors."""
+    conduct: Conduct | None = None
 
 
 class QualityPart(_Frozen):
@@ -143,7 +168,7 @@ class Result(_Frozen):
     """Each timed run of the candidate."""
     speed_floor: float
     speeds_se: dict[str, float | None]
-    """Measured relative standard error of each speed gain, from repeats of both sides in pairs; None with one repeat."""
+    """Measured relative standard error of each speed gain, from repeats of both sides; None with one repeat."""
     speed_se: float | None = None
     """That of their geometric mean; the rules' score takes 5 % a workload instead, whatever is measured."""
 
@@ -197,6 +222,8 @@ class Record(_Frozen):
     track: Literal["checkpoint", "engine"]
     updated_at: datetime
 
+    fault: Fault | None = None
+    """The parts of `error`: which rule, what was seen, the limit."""
     charged_hours: float = 0.0
     """GPU-hours that count on the board: all attempts, 0 where the fault was ours."""
     findings: tuple[str, ...] = ()
@@ -209,6 +236,12 @@ class Record(_Frozen):
     rules_version: str
     schema_version: int = SCHEMA
     time_line: tuple[StageTime, ...] = ()
+
+    @field_validator("created_at", "updated_at")
+    @classmethod
+    def _to_the_second(cls, at: datetime) -> datetime:
+        """As the arena's records have it; a submission's own time is finer, for the order of arrival."""
+        return at.replace(microsecond=0)
 
     def to_json(self) -> str:
         """Indented JSON with sorted keys, as it is published."""

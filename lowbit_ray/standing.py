@@ -11,6 +11,7 @@ from typing import TypeVar
 from lowbit_ray.board import Summary, summarize
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import Ledger
+from lowbit_ray.migration import migrate
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.submission import State, Submission, state_of
 
@@ -88,10 +89,10 @@ def read_standing(ledger: Ledger, arrived: str, known: Standing | None = None) -
         return None
     lease = read("lease.json", Lease.model_validate_json)
     cancelled = read("cancelled.json", Cancellation.model_validate_json)
-    summary = read("record.json", lambda data: summarize(json.loads(data)))
+    summary = read("record.json", lambda data: summarize(migrate(json.loads(data))))
     state = state_of(
         {key.removeprefix("stages/").removesuffix(".json") for key in present if key.startswith("stages/")},
-        leased=lease is not None and lease.live(datetime.now(UTC)),
+        leased=lease is not None and lease.held(datetime.now(UTC)),
         cancelled=cancelled is not None,
         verdict=None if summary is None else summary.status,
     )

@@ -29,6 +29,7 @@ ORDER = (
     "engines",
     "measure",
     "records",
+    "migration",
     "recheck",
     "board",
     "standing",

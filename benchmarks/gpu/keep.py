@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.gpu.plan import Entry
 from benchmarks.gpu.watch import busy_seconds
 from lowbit_ray.ledger import Ledger
+from lowbit_ray.migration import parse_record
 from lowbit_ray.records import Record
 from lowbit_ray.report.page import result_page
 
@@ -66,7 +67,7 @@ def pack(out: Path) -> Path:
 
 def _record(kept: Kept, submission: str) -> Record | None:
     entry = kept.ledger.read(f"submissions/{submission}/record.json")
-    return None if entry is None else Record.model_validate_json(entry.data)
+    return None if entry is None else parse_record(entry.data)
 
 
 def _stages(kept: Kept, submission: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from lowbit_ray.migration import parse_record
 from lowbit_ray.records import Record, Result
 
 __all__ = ["table"]
@@ -42,7 +43,7 @@ NOTE = (
 def table(folder: Path) -> str:
     """Markdown, or a line that says there is nothing."""
     records = [
-        (path.stem.removeprefix("h200-"), Record.model_validate_json(path.read_bytes()))
+        (path.stem.removeprefix("h200-"), parse_record(path.read_bytes()))
         for path in sorted(folder.glob("h200-*.json"))
     ]
     if not records:

@@ -17,13 +17,13 @@ from starlette.concurrency import run_in_threadpool
 
 from lowbit_ray.index import Standing
 from lowbit_ray.people import Person
+from lowbit_ray.progress import Progress
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal, problems
 from lowbit_ray.service.shown import find, position, progress
 from lowbit_ray.service.submissions import SubmissionId
-from lowbit_ray.service.views import Progress
 from lowbit_ray.service.who import Anybody, Somebody
 
 __all__ = ["Moment", "router"]

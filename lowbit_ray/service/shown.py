@@ -12,11 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from lowbit_ray.dispatch.order import positions
 from lowbit_ray.index import Standing
+from lowbit_ray.migration import parse_record
 from lowbit_ray.people import Person
+from lowbit_ray.progress import Progress, read_progress
 from lowbit_ray.records import Record
 from lowbit_ray.service.desk import Desk
 from lowbit_ray.service.problems import Refusal
-from lowbit_ray.service.views import Progress, finished_json, unfinished
+from lowbit_ray.service.views import finished_json, unfinished
 from lowbit_ray.service.who import may_see
 
 __all__ = ["find", "position", "progress", "record_of", "shown"]
@@ -72,7 +74,7 @@ async def progress(desk: Desk, standing: Standing) -> Progress | None:
     """How far a running evaluation is; None where it has not said."""
     if standing.state.status != "running":
         return None
-    return await PROGRESS.get((id(desk), standing.id), lambda: _read_progress(desk, standing.id))
+    return await PROGRESS.get((id(desk), standing.id), lambda: read_progress(desk.ledger, standing.id))
 
 
 async def shown(desk: Desk, standing: Standing) -> bytes:
@@ -87,7 +89,7 @@ async def shown(desk: Desk, standing: Standing) -> bytes:
 async def record_of(desk: Desk, standing: Standing) -> Record:
     """The record of a finished submission, parsed."""
     key = (id(desk), standing.id)
-    return await PARSED.get(key, lambda: Record.model_validate_json(_record_bytes(desk, standing.id)))
+    return await PARSED.get(key, lambda: parse_record(_record_bytes(desk, standing.id)))
 
 
 def _record_bytes(desk: Desk, name: str) -> bytes:
@@ -95,11 +97,3 @@ def _record_bytes(desk: Desk, name: str) -> bytes:
     if entry is None:
         raise Refusal(404, "No such record", field="id")
     return entry.data
-
-
-def _read_progress(desk: Desk, name: str) -> Progress | None:
-    entry = desk.ledger.read(f"submissions/{name}/progress.json")
-    try:
-        return None if entry is None else Progress.model_validate_json(entry.data)
-    except ValueError:
-        return None  # of another version: no reason to show nothing at all

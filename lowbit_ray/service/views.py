@@ -6,9 +6,9 @@ import json
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from lowbit_ray.index import Cancellation, Flag, Standing
+from lowbit_ray.migration import migrate
+from lowbit_ray.progress import Progress
 from lowbit_ray.records import Record, Solution
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.submission import STAGES
@@ -25,21 +25,6 @@ __all__ = [
 ]
 
 Status = Literal["waiting", "running", "done", "rejected", "failed", "cancelled"]
-
-
-class Progress(BaseModel):
-    """How far a running evaluation is, as its driver last said."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    step: str = ""
-    what: str = ""
-    """What is being done."""
-    done: int = 0
-    total: int = 0
-    """0 where it is not known."""
-    since: datetime | None = None
-    host: str | None = None
 
 
 class Listed(_Frozen):
@@ -172,7 +157,7 @@ def unfinished(standing: Standing, position: int | None, progress: Progress | No
 
 def finished_json(data: bytes, flag: Flag | None) -> bytes:
     """A stored record as the API answers it."""
-    record = json.loads(data)
+    record = migrate(json.loads(data))
     record["flag"] = None if flag is None else flag.model_dump(mode="json")
     return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
 

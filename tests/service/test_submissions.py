@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.progress import Progress
 from lowbit_ray.submission import Submission
 
 As = Callable[[str], dict[str, str]]
@@ -153,8 +154,11 @@ def test_a_running_one_says_how_far_it_is(client: TestClient, as_: As, ledger: F
     lease = Lease(holder="host:1:x", attempt=0, renewed_at=datetime.now(UTC))
     ledger.create(f"submissions/{name}/lease.json", lease.model_dump_json().encode())
     ledger.create(f"submissions/{name}/stages/build.json", b"{}")
-    step = {"step": "contract", "what": "reading headers", "done": 3, "total": 9}
-    ledger.create(f"submissions/{name}/progress.json", json.dumps(step).encode())
+    now = datetime.now(UTC)
+    told = Progress(
+        step="contract", what="reading headers", done=3, total=9, since=now, at=now, host="h", attempt=0
+    )
+    ledger.create(f"submissions/{name}/progress.json", told.model_dump_json().encode())
     client.app.state.desk.index.reread(name)  # type: ignore[attr-defined]
     view = client.get(f"/api/submissions/{name}").json()
     assert view["status"] == "running"
