@@ -190,7 +190,7 @@ async def _ask_echo(
     body |= {"echo": True, "logprobs": top_k, "return_tokens_as_token_ids": True}
     choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
     rows = legacy_rows(_present(choice.get("logprobs")))
-    if rows is None:
+    if rows is None or len(rows) <= 1 < len(question.tokens):  # llama.cpp does not know `echo`, and says nothing
         raise _none()
     rows = rows[: len(question.tokens)]
     echoed = [row.token for row in rows]

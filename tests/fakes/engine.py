@@ -196,7 +196,8 @@ class Engine:
         """One whole choice, and the tokens it generated."""
         faults, state, voice = self.told.faults, self.state, self.state.voice
         voice.asked += 1
-        count, echo, top = body.get("prompt_logprobs"), body.get("echo"), body.get("logprobs")
+        count, top = body.get("prompt_logprobs"), body.get("logprobs")
+        echo = body.get("echo") and not faults.ignores_echo
         tokens, reason = voice.generate(prompt, body)
         async with state.admitted(len(prompt) + len(tokens)):
             await asyncio.sleep(state.prefill_s(prompt) + len(tokens) * state.pace_s(prompt))

@@ -43,6 +43,8 @@ class Faults:
     """HTTP 400 for prompt_logprobs."""
     no_echo: bool = False
     """HTTP 400 for echo."""
+    ignores_echo: bool = False
+    """Answers as if `echo` had not been asked for, as llama.cpp does."""
     nan_logprobs: bool = False
     positive_logprobs: bool = False
     heavy_logprobs: bool = False

@@ -50,6 +50,7 @@ def test_all_methods_give_the_same_lists(anchor: Served, method: Method) -> None
         ({}, "prompt_logprobs"),
         ({"no_prompt_logprobs": True}, "echo"),
         ({"no_prompt_logprobs": True, "no_echo": True}, "generation"),
+        ({"no_prompt_logprobs": True, "ignores_echo": True}, "generation"),
     ],
 )
 def test_the_strongest_method_is_found(anchor: Served, faults: dict[str, object], expected: Method) -> None:
