@@ -21,8 +21,9 @@ from lowbit_ray.measure.logprobs import Question, ask, probe
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stats import standard_error
 
-__all__ = ["AnchorLoss", "PerplexityResult", "anchor_loss", "measure_perplexity"]
+__all__ = ["AnchorLoss", "PerplexityResult", "anchor_loss", "measure_perplexity", "scores_no_text"]
 
+OWN_TOKENS_ALONE = "the engine gives log-probabilities of its own tokens alone"
 Progress = Callable[[int, int], None]
 
 
@@ -58,6 +59,11 @@ class AnchorLoss:
         """Reads what `save` wrote."""
         with np.load(path, allow_pickle=False) as file:
             return AnchorLoss(file["windows"], file["losses"])
+
+
+def scores_no_text(error: EngineAnswerError) -> bool:
+    """Whether this says that the engine cannot score a text which it did not generate, and nothing worse."""
+    return error.summary == OWN_TOKENS_ALONE
 
 
 async def anchor_loss(
@@ -116,7 +122,7 @@ async def _losses(
     method = await probe(endpoint, questions[0].tokens, 1, timeout_s=timeout_s)
     if method == "generation":
         raise EngineAnswerError(
-            "the engine gives log-probabilities of its own tokens alone",
+            OWN_TOKENS_ALONE,
             where="perplexity",
             found=method,
             expected="prompt_logprobs or echo",

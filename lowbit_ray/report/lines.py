@@ -45,7 +45,7 @@ def lines_of(record: Record) -> list[Line]:
     """The rows, in the arena's order; empty where there is no result."""
     result = record.result
     if result is None:
-        return [Line("Finding", finding) for finding in record.findings]
+        return [*_fault(record), *(Line("Finding", finding) for finding in record.findings)]
     return [
         _precision(record, result),
         _accuracy(result),
@@ -61,6 +61,7 @@ def lines_of(record: Record) -> list[Line]:
         *(Line(f"Gate: {gate.name}", gate_words(gate)) for gate in result.gates),
         _cap(result),
         _audit(result),
+        *_conduct(result),
         _perplexity(result),
         _engine(record, result),
     ]
@@ -134,6 +135,8 @@ def _drift(result: Result) -> Line:
         f"noise floor, BF16 against itself: {floor.kl:.5f} · top {kl.top_k} of both sides, {kl.tail_mass:.2%} of the "
         f"probability beyond · {kl.tokens} tokens by {kl.method}"
     )
+    if kl.reorder_kl is not None:
+        note += f" · {kl.reorder_sequences} sequences in another order differ by {kl.reorder_kl:.5f}"
     return Line("Drift from BF16", text, note)
 
 
@@ -211,11 +214,54 @@ def _audit(result: Result) -> Line:
     )
 
 
+def _fault(record: Record) -> list[Line]:
+    """Which rule, what was seen, the limit; what stands in the headline as one sentence."""
+    fault = record.fault
+    if fault is None:
+        return []
+    rule = f"{fault.rule}: {fault.summary}" if fault.rule else fault.summary
+    parts = (
+        (f"Broken: {fault.kind}", rule),
+        ("Where", fault.where),
+        ("Seen", fault.seen),
+        ("Limit" if fault.rule else "Expected", fault.limit),
+        ("To do", fault.remedy),
+    )
+    return [Line(title, text) for title, text in parts if text]
+
+
+def _conduct(result: Result) -> list[Line]:
+    """How the server behaved when it was asked again."""
+    conduct = result.engine.conduct
+    if conduct is None:
+        return []
+    said = conduct.consistency
+    gaps = [gap for gap in said.self_gap.values() if gap is not None]
+    replays = [replay.tpot_ratio for replay in (conduct.replay, conduct.later_replay) if replay is not None]
+    shifts = [shift for shift in (said.asked_again, said.forced) if shift is not None]
+    return [
+        Line(
+            "Conduct",
+            f"prompts asked again take {min(replays):.2f} of a fresh one's time per token"
+            + (f" · timed tokens asked as probes {max(gaps):+.4f} nats" if gaps else "")
+            + (
+                f" · log-probabilities differ by {max(shifts):.4f} nats between ways to ask" if shifts else ""
+            ),
+            "no memory of answers, the same words timed and probed: each far from its limit"
+            if result.admitted
+            else "",
+        )
+    ]
+
+
 def _perplexity(result: Result) -> Line:
     text = ", ".join(
         f"{name} {item.ppl:.3f} (BF16 {item.ppl_bf16:.3f}, {item.dnll:+.4f} nats per token)"
         for name, item in result.kl.ppl.items()
     )
+    if not text:
+        generated = result.kl.method == "generation"
+        text = "not measured" + (": the engine gives log-probabilities of its own tokens alone" * generated)
     return Line("Perplexity", text, "shown, not scored")
 
 

@@ -5,11 +5,12 @@ Answers are collected while the pod is held; they are scored afterwards, when it
 
 from __future__ import annotations
 
+from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.accuracy.answers import Answers, score_answers
 from lowbit_ray.measure.accuracy.compare import Comparison, compare
 from lowbit_ray.measure.accuracy.lengths import check_lengths
 from lowbit_ray.measure.kl import KLResult
-from lowbit_ray.measure.perplexity import PerplexityResult
+from lowbit_ray.measure.perplexity import PerplexityResult, scores_no_text
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
@@ -25,6 +26,7 @@ class Asked(_Frozen):
 
     kl: KLResult
     perplexity: dict[str, PerplexityResult]
+    """By window set; empty where the engine has log-probabilities of what it generates alone."""
     answers: Answers
 
 
@@ -39,12 +41,14 @@ def ask_candidate(evaluation: Evaluation, server: Server, hidden: Hidden, anchor
     task = evaluation.task
     concurrency, timeout_s = task.kl.max_concurrency, task.engine.request_timeout_s
     kl = server.ask(MeasureKL(anchor.reference, concurrency, timeout_s), "KL probe of the candidate")
-    perplexity = {
-        name: server.ask(
-            MeasurePerplexity(losses, concurrency, timeout_s), f"perplexity of the candidate: {name}"
-        )
-        for name, losses in anchor.losses.items()
-    }
+    perplexity: dict[str, PerplexityResult] = {}
+    for name, losses in anchor.losses.items():
+        question = MeasurePerplexity(losses, concurrency, timeout_s)
+        try:
+            perplexity[name] = server.ask(question, f"perplexity of the candidate: {name}")
+        except EngineAnswerError as error:
+            if not scores_no_text(error):  # perplexity is shown and not scored
+                raise
     answers = server.ask(AskItems(hidden.items, task.accuracy, timeout_s), "accuracy items of the candidate")
     return Asked(kl=kl, perplexity=perplexity, answers=answers)
 
