@@ -54,8 +54,8 @@ def limits_of(result: Result, rules: Rules, task: Task | None) -> list[Limit]:
                 passed=run.healthy,
                 value="does not say"
                 if run.running is None
-                else f"{run.running:g} requests at once in {run.cap_gib:.2f} GiB",
-                limit="" if run.full_running is None else f"{run.full_running:g} with the whole device",
+                else f"{run.running:g} at once in {run.cap_gib:.2f} GiB",
+                limit="" if run.full_running is None else f"{run.full_running:g} at once in the whole device",
                 margin="",
             )
         )

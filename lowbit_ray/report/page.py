@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from lowbit_ray.records import Record
 from lowbit_ray.report.steps import duration
@@ -28,8 +30,13 @@ def environment(*first: BaseLoader) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["duration"] = duration
+    made.filters |= {"duration": duration, "code": _code}
     return made
+
+
+def _code(text: str) -> Markup:
+    """Our own prose, with what stands between backticks as code; everything is escaped first."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
 
 
 @cache

@@ -65,7 +65,7 @@ def picture(points: Sequence[Point], *, scale: float = 10.0, front: bool = False
         f'<svg class="picture" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(points))}">',
         *_grid(axes),
         *_curves(axes, scale),
-        *(_front(pareto(points), axes) if front else []),
+        *(_front(pareto([p for p in points if p.kind != "unqualified"]), axes) if front else []),
         *(_mark(point, x, y, axes) for point, x, y in marks),
         *_labels(marks),
         *(_hover(point, x, y) for point, x, y in marks),
@@ -127,7 +127,7 @@ def _grid(axes: _Axes) -> list[str]:
         "drift D from BF16, points</text>"
     )
     parts.append(
-        f'<text class="axis" transform="translate(22 {middle:.0f}) rotate(-90)" text-anchor="middle">'
+        f'<text class="axis up" transform="translate(22 {middle:.0f}) rotate(-90)" text-anchor="middle">'
         "efficiency gain E</text>"
     )
     return parts
@@ -170,6 +170,8 @@ def _front(front: Sequence[Point], axes: _Axes) -> list[str]:
 def _mark(point: Point, x: float, y: float, axes: _Axes) -> str:
     low, high = axes.x(point.drift - point.drift_se), axes.x(point.drift + point.drift_se)
     shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
+    if point.kind == "reference":
+        shape = f'<rect x="{x - 5.5:.1f}" y="{y - 5.5:.1f}" width="11" height="11"/>'
     if point.drift > axes.drift_max:  # further right than the picture reaches
         shape = f'<path d="M{x - 6:.1f} {y - 7:.1f} L{x + 6:.1f} {y:.1f} L{x - 6:.1f} {y + 7:.1f} Z"/>'
     return (
@@ -179,10 +181,10 @@ def _mark(point: Point, x: float, y: float, axes: _Axes) -> str:
 
 
 def _labels(marks: Sequence[tuple[Point, float, float]]) -> list[str]:
-    """Labels of the best scores first, each only where none is drawn yet."""
+    """Labels of the best scores first, those that do not count last, each only where none is drawn yet."""
     taken: list[tuple[float, float]] = []
     parts = []
-    for point, x, y in sorted(marks, key=lambda mark: -mark[0].score):
+    for point, x, y in sorted(marks, key=lambda mark: (mark[0].kind == "unqualified", -mark[0].score)):
         if point.kind == "other":  # stands there for comparison
             continue
         left = _flips(x)

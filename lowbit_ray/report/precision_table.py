@@ -63,7 +63,7 @@ def precision_rows(record: Record) -> list[PrecisionRow]:
             note += " · mixed: the label is the majority's"
         rows.append(_row("read from the bytes", (read.weights, read.activations, read.kv), read, note))
     elif solution.detected_precision:
-        rows.append(PrecisionRow("read from the bytes", "", "", "", solution.detected_precision, False))
+        rows.append(_labelled(solution.detected_precision))
     if result is not None and result.executed is not None:
         run = result.executed
         note = "; ".join(run.reasons) or ", ".join(run.kernels) or "as the engine says"
@@ -83,6 +83,14 @@ def region_views(precision: Precision) -> list[RegionView]:
         )
         for region in precision.regions
     ]
+
+
+def _labelled(label: str) -> PrecisionRow:
+    """What was read before the submission was refused: the label alone."""
+    bits = parse_label(label.removesuffix(" mixed"))
+    if bits is None:
+        return PrecisionRow("read from the bytes", "", "", "", label, False)
+    return _row("read from the bytes", (bits.weights, bits.activations, bits.kv), None, label)
 
 
 def _row(source: str, bits: tuple[float, float, float], read: Precision | None, note: str) -> PrecisionRow:
