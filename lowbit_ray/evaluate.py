@@ -13,9 +13,8 @@ from lowbit_ray.errors import ConfigError, EngineError, SubmissionError
 from lowbit_ray.lease import LeaseHeld, Tenure, hold
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.metrics import StepMetrics
-from lowbit_ray.migration import parse_record
 from lowbit_ray.progress import LedgerWatch, Watches
-from lowbit_ray.records import Record
+from lowbit_ray.records import Record, parse_record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings, settings

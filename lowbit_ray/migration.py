@@ -1,22 +1,19 @@
 """Records of earlier versions, brought to the present one as they are read; what is stored never changes.
 
 A record says its version in `schema_version`. Whoever adds a required field to a record, renames one or changes
-its meaning, raises `records.SCHEMA` and adds the step from the version before to `STEPS`. What an earlier version
+its meaning, raises `SCHEMA` and adds the step from the version before to `STEPS`. What an earlier version
 did not measure becomes None or empty there, never a number.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
+__all__ = ["SCHEMA", "migrate"]
 
-from lowbit_ray.errors import LedgerError
-from lowbit_ray.records import SCHEMA, Record
-
-__all__ = ["migrate", "parse_record"]
+SCHEMA = 2
+"""The present version."""
 
 Json = dict[str, Any]
 
@@ -41,20 +38,3 @@ def migrate(record: Json) -> Json:
     for step in range(version, SCHEMA):
         record = STEPS[step](record)
     return record | {"schema_version": SCHEMA}
-
-
-def parse_record(data: bytes | str) -> Record:
-    """A stored record, whichever version it has; LedgerError where it is none."""
-    try:
-        return Record.model_validate(migrate(json.loads(data)))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where, found = ".".join(map(str, first["loc"])), first["msg"]
-    except (ValueError, AttributeError) as error:
-        where, found = "record", str(error)[:200]
-    raise LedgerError(
-        "a stored record cannot be read",
-        where=where,
-        found=found,
-        remedy="A later release made it, or it was changed by hand.",
-    )

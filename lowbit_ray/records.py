@@ -6,10 +6,11 @@ four digits like the arena's, measured ones in full, so that `recheck` can compu
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from lowbit_ray.checkpoint.executed import ExecutedPrecision
 from lowbit_ray.checkpoint.precision import Precision
@@ -18,6 +19,7 @@ from lowbit_ray.engines.accounts import Startup
 from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.host import Host
 from lowbit_ray.engines.isolation import Isolation
+from lowbit_ray.errors import LedgerError
 from lowbit_ray.measure.audit import Audit
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.measure.consistency import Consistency
@@ -27,6 +29,7 @@ from lowbit_ray.measure.noise_floor import RepeatedFloor
 from lowbit_ray.measure.perplexity import PerplexityResult
 from lowbit_ray.measure.replay import Replay
 from lowbit_ray.measure.workload import WorkloadRun
+from lowbit_ray.migration import SCHEMA, migrate
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.score import Gate
 
@@ -41,10 +44,8 @@ __all__ = [
     "Solution",
     "StageStatus",
     "StageTime",
+    "parse_record",
 ]
-
-SCHEMA = 2
-"""Version of what a record holds; migration.py reads the earlier ones."""
 
 
 class MissingAudit(_Frozen):
@@ -248,7 +249,22 @@ class Record(_Frozen):
         return _sorted_json(self.model_dump(mode="json"))
 
 
-def _sorted_json(value: dict[str, Any]) -> str:
-    import json
+def parse_record(data: bytes | str) -> Record:
+    """A stored record, whichever version it has; LedgerError where it is none."""
+    try:
+        return Record.model_validate(migrate(json.loads(data)))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where, found = ".".join(map(str, first["loc"])), first["msg"]
+    except (ValueError, AttributeError) as error:
+        where, found = "record", str(error)[:200]
+    raise LedgerError(
+        "a stored record cannot be read",
+        where=where,
+        found=found,
+        remedy="A later release made it, or it was changed by hand.",
+    )
 
+
+def _sorted_json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)

@@ -9,8 +9,8 @@ import pytest
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.evaluate import read_record
 from lowbit_ray.ledger import FolderLedger
-from lowbit_ray.migration import STEPS, migrate, parse_record
-from lowbit_ray.records import SCHEMA
+from lowbit_ray.migration import SCHEMA, STEPS, migrate
+from lowbit_ray.records import parse_record
 
 ROOT = Path(__file__).parents[1]
 KEPT = [*sorted((ROOT / "benchmarks" / "results").glob("h200-8b-*.json")), "record-smollm2-w8a8.json"]

@@ -17,8 +17,7 @@ from typing import Any
 from benchmarks.gpu.plan import Entry
 from benchmarks.gpu.watch import busy_seconds
 from lowbit_ray.ledger import Ledger
-from lowbit_ray.migration import parse_record
-from lowbit_ray.records import Record
+from lowbit_ray.records import Record, parse_record
 from lowbit_ray.report.page import result_page
 
 __all__ = ["Kept", "keep", "pack"]

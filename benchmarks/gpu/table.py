@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lowbit_ray.migration import parse_record
-from lowbit_ray.records import Record, Result
+from lowbit_ray.records import Record, Result, parse_record
 
 __all__ = ["table"]
 

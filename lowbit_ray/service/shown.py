@@ -12,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 
 from lowbit_ray.dispatch.order import positions
 from lowbit_ray.index import Standing
-from lowbit_ray.migration import parse_record
 from lowbit_ray.people import Person
 from lowbit_ray.progress import Progress, read_progress
-from lowbit_ray.records import Record
+from lowbit_ray.records import Record, parse_record
 from lowbit_ray.service.desk import Desk
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.views import finished_json, unfinished
