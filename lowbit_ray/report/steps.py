@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lowbit_ray.records import StageTime
+if TYPE_CHECKING:  # whoever follows from afar has nothing of what measures
+    from lowbit_ray.records import StageTime
 
 __all__ = ["Span", "duration", "step_title", "time_line"]
 
