@@ -18,6 +18,7 @@ from lowbit_ray.measure.consistency import Consistency, texts_disagree
 from lowbit_ray.measure.logprobs import lacks_logprobs
 from lowbit_ray.measure.prompts import cut_prompts
 from lowbit_ray.measure.replay import Replay, fresh_needed
+from lowbit_ray.records import Conduct
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.anchor import end_tokens
 from lowbit_ray.stages.capped import CappedSide
@@ -35,6 +36,7 @@ __all__ = [
     "capped_breaches",
     "check_timed",
     "checked_breaches",
+    "conduct_part",
     "keep_rules",
     "later_breaches",
     "logprobs_needed",
@@ -115,6 +117,23 @@ def _replay(evaluation: Evaluation, server: Server, hidden: Hidden, timed: Timed
     )
     replay: Replay = server.ask(question, "asking prompts a second time")
     return replay
+
+
+def conduct_part(
+    checked: Checked | None, later: Later | None, candidate: TimedSide, anchor: TimedSide
+) -> Conduct | None:
+    """What of it stands in the record; None for a candidate that an earlier release of ours has timed."""
+    if checked is None:
+        return None
+    return Conduct(
+        replay=checked.replay,
+        later_replay=later.replay if later else None,
+        consistency=checked.consistency,
+        texts_disagree=checked.texts_disagree,
+        at_start=candidate.at_start,
+        at_end=candidate.at_end,
+        anchor=anchor.at_end,
+    )
 
 
 @contextmanager

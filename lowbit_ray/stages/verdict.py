@@ -7,8 +7,8 @@ import importlib.metadata
 from lowbit_ray import __version__
 from lowbit_ray.checkpoint.contract import Contract
 from lowbit_ray.checkpoint.executed import ExecutedPrecision, executed_precision
-from lowbit_ray.errors import InfraError
-from lowbit_ray.lease import attempts
+from lowbit_ray.conduct import Fault
+from lowbit_ray.errors import InfraError, LowbitError
 from lowbit_ray.measure.audit import Audit
 from lowbit_ray.measure.noise_floor import floor_of
 from lowbit_ray.measure.workload import WorkloadRun, efficiency, speed_standard_error
@@ -27,7 +27,9 @@ from lowbit_ray.records import (
 )
 from lowbit_ray.rules import first_workload
 from lowbit_ray.score import Measured, score
+from lowbit_ray.stages.conduct import Later, conduct_part
 from lowbit_ray.stages.context import Evaluation, step_times
+from lowbit_ray.stages.cost import gpu_hours
 from lowbit_ray.stages.floor import measurement_of, read_runs
 from lowbit_ray.stages.on_pod import Efficiency
 from lowbit_ray.stages.on_pod import Measured as OnPod
@@ -50,10 +52,13 @@ def scored_record(evaluation: Evaluation, contract: Contract, on_pod: OnPod, qua
     return _record(evaluation, status, contract=contract, efficiency=on_pod.efficiency, result=result)
 
 
-def failed_record(evaluation: Evaluation, status: str, error: str, contract: Contract | None) -> Record:
+def failed_record(
+    evaluation: Evaluation, status: str, error: LowbitError | str, contract: Contract | None
+) -> Record:
     """The record of one that was not: `rejected` scores 0, `failed` has no score."""
     done = evaluation.finished("efficiency", Efficiency)
-    return _record(evaluation, status, contract=contract, efficiency=done, error=error)
+    fault = Fault.of(error) if isinstance(error, LowbitError) else None
+    return _record(evaluation, status, contract=contract, efficiency=done, error=str(error), fault=fault)
 
 
 def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: Scored) -> Result:
@@ -96,6 +101,9 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
             startup=candidate.startup,
             start_seconds=candidate.start_seconds,
             stored_gib=contract.stored_gib,
+            conduct=conduct_part(
+                eff.checked, evaluation.finished("later", Later), candidate, eff.anchor.timed
+            ),
         ),
         gpu_hours=_round(gpu_hours(evaluation)),
         kl=KLPart(**asked.kl.model_dump(), ppl=asked.perplexity),
@@ -144,6 +152,7 @@ def _record(
     efficiency: Efficiency | None,
     result: Result | None = None,
     error: str | None = None,
+    fault: Fault | None = None,
 ) -> Record:
     submission = evaluation.submission
     read = contract.precision.label if contract and contract.precision else None
@@ -152,6 +161,7 @@ def _record(
             "agent": submission.agent,
             "created_at": submission.created_at,
             "error": error,
+            "fault": fault,
             "id": submission.id,
             "participant": submission.participant,
             "partition": submission.partition,
@@ -178,22 +188,6 @@ def _record(
             "time_line": _time_line(evaluation),
         }
     )
-
-
-def gpu_hours(evaluation: Evaluation) -> float:
-    """GPU-hours that count: attempts that ended by the participant's doing, and what finished in any other.
-
-    A fault of our own costs nothing, so of an attempt that ended by one only the steps that the record rests on
-    are counted. The attempt at work is not stored yet; its lease says what it has used so far.
-    """
-    ledger, tenure = evaluation.ledger, evaluation.tenure
-    past = attempts(ledger, evaluation.submission.id)
-    counted = [lease for lease in past if not lease.ours] + [tenure.used()]
-    numbers = {lease.attempt for lease in counted}
-    steps = step_times(ledger, evaluation.submission.id)
-    reused = sum(step.pod_seconds for step in steps if step.attempt not in numbers)
-    gpus = evaluation.task.pod.tensor_parallel
-    return (sum(lease.pod_seconds * lease.gpus for lease in counted) + reused * gpus) / 3600
 
 
 def _efficiencies(evaluation: Evaluation, runs: dict[str, tuple[WorkloadRun, ...]]) -> dict[str, float]:
