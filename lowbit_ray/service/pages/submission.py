@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.index import Standing
 from lowbit_ray.people import Person
+from lowbit_ray.records import Record
 from lowbit_ray.report.steps import step_title
 from lowbit_ray.report.view import view_of
 from lowbit_ray.service.desk import Desk, TheDesk
@@ -80,6 +81,14 @@ async def _standing(desk: Desk, standing: Standing) -> dict[str, object]:
 
 async def _finished(desk: Desk, standing: Standing, logs: Sequence[Log] | None) -> Markup:
     record = await record_of(desk, standing)
+    if logs is not None:
+        return _record_body(desk, standing, record, logs)
+    return desk.per_verdict(
+        f"submission page {standing.id}", lambda: _record_body(desk, standing, record, None)
+    )
+
+
+def _record_body(desk: Desk, standing: Standing, record: Record, logs: Sequence[Log] | None) -> Markup:
     task = desk.tasks.get(record.task_id)
     others = desk.index.board(record.task_id, desk.rules) if task else []
     beside = points_of([row for row in others if row.submission != record.id], kind="other")[:BESIDE]
