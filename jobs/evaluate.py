@@ -1,7 +1,7 @@
 """Evaluates one submission of the ledger: `ray job submit -- python -m jobs.evaluate ID`.
 
-The exit code is 0 when the submission has a record (a verdict, good or bad), 75 when somebody else is evaluating it,
-and 1 for a fault of our own: submit the job again, it goes on from the finished steps.
+The exit code is 0 when the submission has a record (a verdict, good or bad), 75 when somebody else is evaluating it
+or there was no pod, and 1 for a fault of our own: submit the job again, it goes on from the finished steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import signal
 import sys
 
-from lowbit_ray.errors import LowbitError
+from lowbit_ray.errors import LowbitError, NoPodError
 from lowbit_ray.evaluate import BUSY, run
 from lowbit_ray.lease import LeaseHeld
 from lowbit_ray.report.log import told
@@ -37,7 +37,7 @@ def main() -> int:
     except LowbitError as error:
         if arguments.log == "text":
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return BUSY if isinstance(error, LeaseHeld) else 1
+        return BUSY if isinstance(error, LeaseHeld | NoPodError) else 1
     sys.stdout.write(record.to_json() + "\n")
     return 0
 

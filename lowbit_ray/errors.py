@@ -12,7 +12,8 @@
         ├── ConfigError        an organizer's file (rules, task, settings) is wrong: not retried
         ├── FetchError         the hub or the store did not deliver
         ├── LedgerError        the ledger could not be read or written
-        └── PodError           no pod, a lost node
+        └── PodError           a lost node
+            ├── NoPodError         none within the task's time: nothing failed, ask again later
             └── DirtyDeviceError   a device that is not clean: its node goes into quarantine
 
 A message says what is wrong, where (file, field or address), what was found, what was expected and what
@@ -37,6 +38,7 @@ __all__ = [
     "InfraError",
     "LedgerError",
     "LowbitError",
+    "NoPodError",
     "PodError",
     "SubmissionError",
 ]
@@ -141,6 +143,10 @@ class LedgerError(InfraError):
 
 class PodError(InfraError):
     """No pod, or a lost node."""
+
+
+class NoPodError(PodError):
+    """There was no pod within the task's time; nothing has failed."""
 
 
 class DirtyDeviceError(PodError):

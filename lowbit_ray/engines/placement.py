@@ -23,13 +23,19 @@ from ray.util.placement_group import (
 )
 
 from lowbit_ray.engines.nodes import ACCELERATOR, Node, bundle_of, closed_to, share_of, unmet
-from lowbit_ray.errors import PodError
+from lowbit_ray.engines.turn import Turn
+from lowbit_ray.errors import NoPodError
 from lowbit_ray.tasks import PodShape
 
 __all__ = ["Place", "alive_nodes", "find_place"]
 
 LOOK_S = 2.0
 CLAIM_S = 5.0
+SETTLE_S = 1.0
+YIELDS = 5
+"""So often is a place given back for another's turn: whoever does not take it five times cannot."""
+YIELD_S = 2.0
+"""Ray looks at each group that waits about once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +75,23 @@ def find_place(
     deadline: float,
     quarantined: Callable[[], Collection[str]],
     waiting: Callable[[str], None],
+    turn: Turn,
 ) -> Place:
-    """Waits until `deadline` (monotonic clock) for a place.
+    """Waits until `deadline` (monotonic clock) for a place, and lets those go first whose turn it is.
 
-    `waiting` is told about every two seconds what is missing; it may raise, which ends the wait. Raises PodError
+    `waiting` is told about every two seconds what is missing; it may raise, which ends the wait. Raises NoPodError
     that names the resource which no node can give.
     """
+    yields = YIELDS
     while True:
         avoided = _avoided(shape, quarantined())
         group = placement_group(
-            [bundle_of(shape)], strategy="STRICT_PACK", bundle_label_selector=[_selector(shape, avoided)]
+            [bundle_of(shape)],
+            strategy="STRICT_PACK",
+            name=turn.group_name(),
+            bundle_label_selector=[_selector(shape, avoided)],
         )
-        place = None
+        place, behind = None, False
         try:
             while not group.wait(LOOK_S):
                 out = quarantined()
@@ -91,14 +102,28 @@ def find_place(
                 if _avoided(shape, out) != avoided:
                     break  # a node was freed, closed or taken out of service: ask anew
             else:
-                place = _claimed(shape, group)
+                behind = yields > 0 and _is_behind(turn, shape)
+                place = None if behind else _claimed(shape, group)
                 if place is not None:
                     return place
+                yields -= behind
                 if time.monotonic() > deadline:
                     raise _no_pod(shape, unmet(shape, alive_nodes(), quarantined()))
         finally:
             if place is None:
                 remove_placement_group(group)
+        if behind:
+            waiting("another evaluation's turn")
+            time.sleep(YIELD_S)
+
+
+def _is_behind(turn: Turn, shape: PodShape) -> bool:
+    """Whether somebody else's turn comes first, who has not got a place of his own a moment later."""
+    for wait_s in (0.0, SETTLE_S):
+        time.sleep(wait_s)
+        if not turn.is_behind(placement_group_table().values(), bundle_of(shape)):
+            return False
+    return True
 
 
 def _avoided(shape: PodShape, quarantined: Collection[str]) -> frozenset[str]:
@@ -133,12 +158,12 @@ def _claimed(shape: PodShape, group: PlacementGroup) -> Place | None:
     return Place(group, claim, node) if given else None
 
 
-def _no_pod(shape: PodShape, why: str) -> PodError:
+def _no_pod(shape: PodShape, why: str) -> NoPodError:
     bundle = bundle_of(shape)
     wanted = ", ".join(f"{bundle[name]:g} {name}" for name in ("GPU", "CPU") if name in bundle)
     label = f" labelled {shape.accelerator}" if shape.accelerator else ""
     alone = "" if shape.may_share_host else ", and no other pod there"
-    return PodError(
+    return NoPodError(
         f"no pod within {shape.wait_s:.0f} s",
         where="the task's pod",
         found=why,

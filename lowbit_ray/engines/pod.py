@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from lowbit_ray.engines.actor import EngineActor, PodFacts
 from lowbit_ray.engines.placement import Place, find_place
 from lowbit_ray.engines.quarantine import Quarantined, list_quarantined, quarantine
+from lowbit_ray.engines.turn import Turn
 from lowbit_ray.errors import DirtyDeviceError, LowbitError, PodError
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.metrics import count_dirty_device
@@ -97,19 +98,26 @@ def open_pod(
     ledger: Ledger,
     found_by: str,
     waiting: Callable[[str], None],
+    scored: bool = False,
     settle_s: float = SETTLE_S,
 ) -> Iterator[Pod]:
     """Waits for a pod of this shape and holds it.
 
     `device` is what the engines run on: tests give CPU engines pods with GPUs that do not exist. Nodes in the
     ledger's quarantine are avoided; `found_by` is noted where a node is put there. `waiting` is told what is
-    missing while there is no pod, and may raise. A device gets `settle_s` until it has to be clean.
+    missing while there is no pod, and may raise. Pods go to `scored` submissions first. A device gets `settle_s`
+    until it has to be clean.
 
-    Raises PodError, naming the resource that no node can give, when `shape.wait_s` has passed; DirtyDeviceError
+    Raises NoPodError, naming the resource that no node can give, when `shape.wait_s` has passed; DirtyDeviceError
     where a device is not clean between two engines.
     """
     place, actor, facts = _clean_place(
-        shape, lambda place: _start_actor(place, shape, device, settle_s), ledger, found_by, waiting
+        shape,
+        lambda place: _start_actor(place, shape, device, settle_s),
+        ledger,
+        found_by,
+        waiting,
+        Turn(scored),
     )
     opened = time.monotonic()
     try:
@@ -128,6 +136,7 @@ def _clean_place(
     ledger: Ledger,
     found_by: str,
     waiting: Callable[[str], None],
+    turn: Turn,
 ) -> tuple[Place, Any, PodFacts]:
     """A place whose actor is up and whose devices are clean, before the deadline.
 
@@ -137,7 +146,11 @@ def _clean_place(
     deadline = time.monotonic() + shape.wait_s
     while True:
         place = find_place(
-            shape, deadline=deadline, quarantined=lambda: list_quarantined(ledger), waiting=waiting
+            shape,
+            deadline=deadline,
+            quarantined=lambda: list_quarantined(ledger),
+            waiting=waiting,
+            turn=turn,
         )
         actor = None
         try:

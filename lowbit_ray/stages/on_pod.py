@@ -81,6 +81,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
             ledger=evaluation.ledger,
             found_by=evaluation.submission.id,
             waiting=evaluation.waiting,
+            scored=evaluation.submission.split == "test",
         ) as pod:
             evaluation.held_s, evaluation.busy_s = (lambda: pod.held_s), (lambda: pod.busy_s)
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
@@ -177,7 +178,7 @@ def _capped(
     try:
         return capped_run(evaluation, server, hidden, candidate, workload)
     except EngineError as error:
-        return unhealthy(evaluation, candidate, workload, error)
+        return unhealthy(evaluation, server, candidate, workload, error)
 
 
 def _release(timed: TimedSide, evaluation: Evaluation) -> str:
