@@ -135,6 +135,62 @@ CASES: tuple[tuple[str, str, str], ...] = (
 )
 """Pattern of the reason, what it means, what to change; the first that fits counts."""
 
+RULES = {
+    "offload": Advice(
+        "Weights or KV blocks were held in the host's memory. What a model needs has to be on the device.",
+        "Start the server without CPU offload or swap space.",
+    ),
+    "host memory": Advice(
+        "The engine keeps in the host's memory what its device peak leaves out.",
+        "Keep weights, KV cache and buffers on the device, where they are counted.",
+    ),
+    "memory accounts": Advice(
+        "The device counts more memory than the engine's own accounts say.",
+        "Account for every allocation: workspaces, graphs, second copies. An engine without accounts is counted by "
+        "the device.",
+    ),
+    "hard cap": Advice(
+        "Served again in 1.02 times the peak that it showed plus 4 GiB, it held fewer requests and lost its rate: it "
+        "needs more memory than it accounts for.",
+        "Keep buffers, graphs and workspaces within what the accounts show, and free what is held only at start-up.",
+    ),
+    "audit": Advice(
+        "BF16 does not believe that what was said while it was timed is this model's: another computation ran under "
+        "load than the one whose quality is measured, or it breaks under load.",
+        "Serve the same computation under load as at rest: check batched kernels, KV-cache scales, long prompts, and "
+        "that outputs are neither empty nor cut short.",
+    ),
+    "answer cache": Advice(
+        "A prompt that was asked before is answered faster than a fresh one: answers are remembered.",
+        "Turn prefix and response caches off. Every timed token has to be computed.",
+    ),
+    "withheld tokens": Advice(
+        "The first tokens of an answer are held back, which makes the time between tokens look shorter.",
+        "Send each token when it is there.",
+    ),
+    "two faces": Advice(
+        "Asked as a probe, the engine prefers other tokens than those it said while it was timed.",
+        "Take the same path for every request, streamed or not, with log-probabilities or without.",
+    ),
+    "log-probabilities": Advice(
+        "The log-probabilities do not belong to the tokens that the engine says.",
+        "Return the log-softmax of the very logits that the token was chosen from.",
+    ),
+    "token counts": Advice(
+        "The text that was sent is not the text of the token ids that were counted.",
+        "Send the ids that were generated, and their text; count each once in `usage`.",
+    ),
+    "second model": Advice(
+        "Weights were read after the engine had started to answer: another model may have been loaded.",
+        "Load everything before the first answer.",
+    ),
+    "network": Advice(
+        "The engine talked to another host.",
+        "Compute on the pod alone; remove telemetry and downloads from `launch.sh`.",
+    ),
+}
+"""Advice by the name of the engine rule that was broken."""
+
 GATES = {
     "accuracy": Advice(
         "On at least one hidden domain it answers worse than BF16 by more than the tier allows.",
@@ -160,6 +216,8 @@ def advice_on(record: Record) -> list[Advice]:
         return []
     if result is not None and result.admitted:
         return _gates(result)
+    if record.fault is not None and record.fault.rule in RULES:
+        return [RULES[record.fault.rule]]
     reason = (result.reason if result else record.error) or ""
     for pattern, meaning, change in CASES:
         if re.search(pattern, reason, re.IGNORECASE):

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from fakes.records import moved_record
 
+from lowbit_ray import conduct
 from lowbit_ray.records import Record, StageTime
+from lowbit_ray.report import advice
 from lowbit_ray.report.advice import advice_on
 from lowbit_ray.report.limits import limits_of
 from lowbit_ray.report.picture import Point, pareto, picture
@@ -153,6 +155,14 @@ def test_a_refusal_is_explained_in_plain_words(error: str, words: str) -> None:
     (advice,) = advice_on(refused(error))
     assert words in advice.meaning
     assert advice.change
+
+
+def test_every_engine_rule_has_advice_of_its_own() -> None:
+    assert advice.RULES.keys() == conduct.RULES.keys()
+    fault = conduct.Fault.of(
+        conduct.Breach(rule="answer cache", where="serve", seen="0.2", limit="0.6").error
+    )
+    assert advice_on(refused("it broke a rule", fault=fault)) == [advice.RULES["answer cache"]]
 
 
 def test_a_failure_without_a_known_reason_says_that_there_is_no_score() -> None:
