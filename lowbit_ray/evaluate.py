@@ -13,6 +13,7 @@ from lowbit_ray.errors import ConfigError, EngineError, SubmissionError
 from lowbit_ray.lease import LeaseHeld, Tenure, hold
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.metrics import StepMetrics
+from lowbit_ray.patience import PatientLedger
 from lowbit_ray.progress import LedgerWatch, Watches
 from lowbit_ray.records import Record, parse_record
 from lowbit_ray.rules import load_rules
@@ -59,7 +60,7 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
             raise Cancelled("the submission was cancelled", where=submission_id) from None
         if tenure.lost.is_set():
             raise LeaseHeld("the lease was lost to another process", where=submission_id)
-        ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
+        evaluation.ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
     return record
 
 
@@ -124,7 +125,7 @@ def _open(
         submission=submission,
         task=load_task(submission.task_id, settings.tasks),
         rules=load_rules(settings.rules),
-        ledger=ledger,
+        ledger=PatientLedger(ledger),
         settings=settings,
         tenure=tenure,
         watch=watch,

@@ -186,7 +186,8 @@ def _whole_file(path: Path, data: bytes) -> Iterator[Path]:
     except OSError as error:
         raise _failed("written", path, error) from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # gone, or with its folder
+            part.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -19,6 +19,7 @@ ORDER = (
     "stats",
     "submission",
     "ledger",
+    "patience",
     "ledger_s3",
     "lease",
     "journal",
