@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass
 
 from lowbit_ray.engines.door import Door
+from lowbit_ray.engines.foreign_json import parse_foreign
 from lowbit_ray.errors import EngineAnswerError
 
 __all__ = ["Answer", "ask_health", "ask_one_token"]
@@ -48,7 +49,7 @@ def ask_one_token(port: int, model: str, timeout_s: float, door: str | None = No
     except (OSError, http.client.HTTPException) as error:
         raise EngineAnswerError("the server does not answer", where=where, found=_name(error)) from None
     try:
-        parsed = json.loads(answer.body)
+        parsed = parse_foreign(answer.body)
     except ValueError:
         parsed = None
     if answer.status != 200 or not _has_a_choice(parsed):

@@ -13,6 +13,9 @@ from lowbit_ray.measure.stream import COMPLETIONS
 
 __all__ = ["continue_greedily"]
 
+MOST_BYTES = 2**24
+"""Of one answer; thousands of tokens take some ten kilobytes."""
+
 
 async def continue_greedily(
     endpoint: Endpoint,
@@ -37,7 +40,7 @@ async def continue_greedily(
             "return_token_ids": True,
         }
         async with limit:
-            answer = await post_json(session, endpoint, COMPLETIONS, body)
+            answer = await post_json(session, endpoint, COMPLETIONS, body, max_bytes=MOST_BYTES)
         ids = first_choice(answer, COMPLETIONS).get("token_ids")
         found = ids if isinstance(ids, list) else []
         if not 0 < len(found) <= max_tokens or any(type(token) is not int for token in found):

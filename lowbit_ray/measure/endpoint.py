@@ -8,9 +8,7 @@ words are left out of it: an error message may quote the prompt, which is hidden
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from lowbit_ray.engines.door import Door
+from lowbit_ray.engines.foreign_json import parse_foreign
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.busy import answering
 
@@ -38,6 +37,13 @@ __all__ = [
 
 MAX_ANSWER_BYTES = 2**29
 """Largest whole answer: 2,048 positions of 200 log-probabilities are some 40 MB."""
+KNOWN_ERRORS = frozenset(
+    "BadRequestError InternalServerError NotFoundError NotImplementedError UnprocessableEntityError "  # noqa: SIM905
+    "ServiceUnavailableError TimeoutError exceed_context_size_error invalid_request_error server_error unavailable_error "
+    "not_found_error not_supported_error authentication_error permission_error rate_limit_error".split()
+)
+"""Types of errors of vLLM, SGLang, llama.cpp and OpenAI."""
+KNOWN_CODES = frozenset(str(code) for code in range(400, 600))
 CONNECT_S = 30.0
 WHOLE_ANSWER = 10.0
 ERROR_BYTES = 2**16
@@ -129,7 +135,7 @@ async def get_text(
 def parse_object(data: bytes, path: str) -> dict[str, Any]:
     """A JSON object without an `error` in it."""
     try:
-        value = json.loads(data)
+        value = parse_foreign(data)
     except ValueError:
         raise EngineAnswerError(
             "the answer is not JSON", where=path, found=f"{len(data)} bytes", expected="a JSON object"
@@ -152,11 +158,15 @@ def first_choice(answer: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def error_kind(error: object) -> str:
-    """What may be repeated of a server's error object: its type and code, never its message."""
+    """What may be repeated of a server's error object: a type and a code that are well known, never its message.
+
+    Any other words could be those of a hidden prompt.
+    """
     if not isinstance(error, dict):
         return "an error object"
     words = [str(error.get(key)) for key in ("type", "code")]
-    return " ".join(word for word in words if re.fullmatch(r"[A-Za-z0-9_.]{1,40}", word)) or "an error object"
+    known = [word for word in words if word in KNOWN_ERRORS or word in KNOWN_CODES]
+    return " ".join(known) or "an error object"
 
 
 def whole_answer(session: aiohttp.ClientSession) -> asyncio.Timeout:
@@ -170,7 +180,7 @@ async def raise_for_status(response: aiohttp.ClientResponse, path: str) -> None:
         return
     head = await response.content.read(ERROR_BYTES)
     try:
-        value = json.loads(head)
+        value = parse_foreign(head)
         kind = error_kind(value.get("error") if isinstance(value, dict) else None)
     except ValueError:
         kind = "no JSON"

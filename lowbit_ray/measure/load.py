@@ -84,7 +84,8 @@ async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: 
     for ids, minimum in ((True, True), (False, True), (True, False), (False, False)):
         extensions = Extensions(min_tokens=minimum, return_token_ids=ids)
         try:
-            answer = await post_json(session, endpoint, COMPLETIONS, _fields(endpoint, prompt, 2, extensions))
+            body = _fields(endpoint, prompt, 2, extensions)
+            answer = await post_json(session, endpoint, COMPLETIONS, body, max_bytes=BYTES_BESIDE)
         except Refusal as error:
             refusal = error
             continue

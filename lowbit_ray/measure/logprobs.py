@@ -43,6 +43,8 @@ __all__ = [
 Method = Literal["prompt_logprobs", "echo", "generation"]
 METHODS: tuple[Method, ...] = ("prompt_logprobs", "echo", "generation")
 NO_LOGPROBS = "the engine returns no log-probabilities by token id"
+BYTES_BESIDE, BYTES_AN_ENTRY = 2**20, 2**9
+"""Of an answer at most: a server that sends more for a question of known size fills our memory, not its answer."""
 GENERATION_BLOCK = 32
 """Tokens asked for at a time with `generation`; those after a difference are thrown away."""
 
@@ -84,7 +86,8 @@ async def probe(endpoint: Endpoint, text: Sequence[int], top_k: int, *, timeout_
     question = Question(tuple(text[:6]), start=3)
     found: list[str] = []
     async with connect(endpoint, timeout_s=timeout_s) as session:
-        await post_json(session, endpoint, COMPLETIONS, _greedy(endpoint, question.tokens, 1))
+        greedy = _greedy(endpoint, question.tokens, 1)
+        await post_json(session, endpoint, COMPLETIONS, greedy, max_bytes=BYTES_BESIDE)
         for method in METHODS:
             missing = await _missing(session, endpoint, question, method, top_k)
             if missing is None:
@@ -174,11 +177,19 @@ def _greedy(endpoint: Endpoint, tokens: Sequence[int], count: int) -> dict[str, 
     return {"model": endpoint.model, "prompt": list(tokens), "max_tokens": count, "temperature": 0}
 
 
+async def _first_choice(
+    session: aiohttp.ClientSession, endpoint: Endpoint, body: dict[str, Any], entries: int
+) -> dict[str, Any]:
+    """The choice of an answer that lists so many log-probabilities, or a few more."""
+    most = BYTES_BESIDE + 2 * entries * BYTES_AN_ENTRY
+    return first_choice(await post_json(session, endpoint, COMPLETIONS, body, max_bytes=most), COMPLETIONS)
+
+
 async def _ask_prompt(
     session: aiohttp.ClientSession, endpoint: Endpoint, question: Question, top_k: int
 ) -> Positions:
     body = _greedy(endpoint, question.tokens, 1) | {"prompt_logprobs": top_k}
-    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
+    choice = await _first_choice(session, endpoint, body, len(question.tokens) * top_k)
     rows = prompt_rows(_present(choice.get("prompt_logprobs")), len(question.tokens))
     return _pack(question, rows[question.start :], top_k)
 
@@ -188,9 +199,11 @@ async def _ask_echo(
 ) -> Positions:
     body = _greedy(endpoint, question.tokens, 1)
     body |= {"echo": True, "logprobs": top_k, "return_tokens_as_token_ids": True}
-    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
+    choice = await _first_choice(session, endpoint, body, len(question.tokens) * top_k)
     rows = legacy_rows(_present(choice.get("logprobs")))
-    if rows is None or len(rows) <= 1 < len(question.tokens):  # llama.cpp does not know `echo`, and says nothing
+    if rows is None or len(rows) <= 1 < len(
+        question.tokens
+    ):  # llama.cpp does not know `echo`, and says nothing
         raise _none()
     rows = rows[: len(question.tokens)]
     echoed = [row.token for row in rows]
@@ -227,7 +240,7 @@ async def generate_with_logprobs(
     Raises EngineAnswerError, with the summary NO_LOGPROBS where there are none by token id.
     """
     body = _greedy(endpoint, prompt, count) | {"logprobs": top_k, "return_tokens_as_token_ids": True}
-    choice = first_choice(await post_json(session, endpoint, COMPLETIONS, body), COMPLETIONS)
+    choice = await _first_choice(session, endpoint, body, count * top_k)
     made = generated_rows(_present(choice.get("logprobs")))
     if not made:
         raise _none()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.stream import COMPLETIONS
+from lowbit_ray.measure.stream import COMPLETIONS, LARGEST_ID
 
 __all__ = ["Entry", "LegacyRow", "generated_rows", "legacy_rows", "pack", "prompt_rows"]
 
@@ -27,7 +27,6 @@ POSITIVE = 1e-5
 HEAVY = 1e-3
 """The top log-probabilities of a position may sum to this much above 1: bfloat16 and float32 rounding."""
 PREFIX = "token_id:"
-LARGEST_ID = 2**31
 
 
 @dataclass(frozen=True, slots=True)

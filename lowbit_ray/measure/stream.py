@@ -6,17 +6,19 @@ found out here, after the clock has stopped. A token's time is the time of the r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lowbit_ray.engines.foreign_json import parse_foreign
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.endpoint import error_kind
 
-__all__ = ["COMPLETIONS", "Read", "Row", "mentions_error", "raise_error", "read_row"]
+__all__ = ["COMPLETIONS", "LARGEST_ID", "Read", "Row", "mentions_error", "raise_error", "read_row"]
 
 COMPLETIONS = "/v1/completions"
+LARGEST_ID = 2**31
+"""No vocabulary is so large, and no tokenizer takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def _event(at_s: float, line: bytes) -> Iterable[tuple[float, dict[str, Any]]]:
     if payload == b"[DONE]":
         return
     try:
-        event = json.loads(payload)
+        event = parse_foreign(payload)
     except ValueError:
         event = None
     if isinstance(event, dict) and event.get("error") is not None:
@@ -160,4 +162,4 @@ def _is_choice(choice: Any) -> bool:
     if not isinstance(choice, dict) or not isinstance(choice.get("text") or "", str):
         return False
     ids = choice.get("token_ids") or []
-    return isinstance(ids, list) and all(type(token) is int for token in ids)
+    return isinstance(ids, list) and all(type(token) is int and 0 <= token < LARGEST_ID for token in ids)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from lowbit_ray.engines.accounts import Startup
 from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Isolation
+from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.memory import PeakMemory, peak_memory
 from lowbit_ray.measure.workload import Output, Timed, WarmUp, WorkloadRun
@@ -63,6 +64,7 @@ def time_side(evaluation: Evaluation, server: Server, hidden: Hidden) -> TimedSi
         device_peak_gib = server.device_peak_gib()
         runs[name] = tuple(each.run for each, _ in timed)
         outputs[name] = timed[0][0].outputs
+        _check_ids(outputs[name], hidden.vocabulary, name)
         foreign[name] = max(share for _, share in timed)
         peaks[name] = max(
             (peak_memory(startup, each.run, workload, device_peak_gib=device_peak_gib) for each, _ in timed),
@@ -93,3 +95,15 @@ def time_workload(
     question = TimeWorkload(name, workload, *prompts, timeout_s=evaluation.task.engine.request_timeout_s)
     timed: tuple[Timed, float] = server.ask_watched(question, f"timing {name}")
     return timed
+
+
+def _check_ids(outputs: Sequence[Output], vocabulary: int, name: str) -> None:
+    """The anchor is asked about these ids later; it knows no others than its own."""
+    largest = max((token for output in outputs for token in output.token_ids or ()), default=0)
+    if largest >= vocabulary:
+        raise EngineAnswerError(
+            "a token id is not of the vocabulary",
+            where=f"workload {name}: token_ids",
+            found="a larger one",
+            expected=f"below {vocabulary}",
+        )

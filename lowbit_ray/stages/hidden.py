@@ -6,6 +6,7 @@ compared with the anchor's reusable results (KL probe, perplexity, accuracy) is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,12 @@ class Hidden:
     """Perplexity windows by name."""
     items: tuple[Item, ...] = field(repr=False)
     """Accuracy items of all pooled evaluations."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that the source's model knows are below this."""
+        config = json.loads((self.source / "config.json").read_text())
+        return int(config.get("vocab_size") or config["text_config"]["vocab_size"])
 
     def timed(self, name: str, workload: Workload, repeat: int | str) -> tuple[Sequence[Prompt], WarmUp]:
         """Prompts of one timed run and others to warm up with, the same for candidate and anchor."""

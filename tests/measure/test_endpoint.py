@@ -119,7 +119,7 @@ def test_a_route_that_is_not_there_is_none(anchor: Served) -> None:
     [
         (b"<html>", "not JSON"),
         (b"[1]", "not an object"),
-        (b'{"error": {"message": "secret prompt", "type": "Boom"}}', "Boom"),
+        (b'{"error": {"message": "secret prompt", "type": "server_error"}}', "server_error"),
         (b'{"error": "secret prompt"}', "an error object"),
     ],
 )

@@ -61,9 +61,11 @@ def test_a_last_event_without_a_newline_counts() -> None:
 
 def test_an_error_object_in_the_stream_is_an_error_that_quotes_nothing() -> None:
     with pytest.raises(EngineAnswerError, match="error in place of tokens") as caught:
-        row(b'data: {"error": {"message": "your prompt was: canary", "type": "Fault", "code": 500}}\n\n')
+        row(
+            b'data: {"error": {"message": "your prompt was: canary", "type": "server_error", "code": 500}}\n\n'
+        )
     assert "canary" not in str(caught.value)
-    assert "Fault 500" in str(caught.value)
+    assert "server_error 500" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,11 @@ def test_an_event_that_is_still_coming_is_no_error() -> None:
 
 
 def test_an_error_is_found_while_the_stream_goes_on() -> None:
-    with pytest.raises(EngineAnswerError, match="Fault"):
+    with pytest.raises(EngineAnswerError, match="server_error"):
         raise_error(
-            [Read(1.0, chunk([1])), Read(2.0, b'data: {"error": {"type": "Fault"}}\n'), Read(3.0, b"data: {")]
+            [
+                Read(1.0, chunk([1])),
+                Read(2.0, b'data: {"error": {"type": "server_error"}}\n'),
+                Read(3.0, b"data: {"),
+            ]
         )
