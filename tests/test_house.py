@@ -45,6 +45,7 @@ ORDER = (
     "doctor",
     "demo",
     "service",
+    "rehearsal",
     "cli",
 )
 """The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""

@@ -18,9 +18,11 @@ from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
 from lowbit_ray.progress import store_start_log
 from lowbit_ray.stages.build import Built
+from lowbit_ray.settings import Settings
 from lowbit_ray.stages.context import Evaluation
 
-__all__ = ["Server", "Side", "serving"]
+from lowbit_ray.tasks import Task
+__all__ = ["Server", "Side", "enclosure", "serving"]
 
 Side = Literal["candidate", "anchor"]
 UNLIMITED_GIB = 2.0**20
@@ -159,7 +161,12 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
     task, rules = evaluation.task, evaluation.rules
     checkpoint: Path = (built.candidate if side == "candidate" else built.source).path
     cache = _compile_cache(evaluation, built, pod, side)
-    shut_in = _enclosure(evaluation, side, cache, cap) if built.engine is not None else None
+    official = evaluation.submission.split == "test"
+    shut_in = (
+        None
+        if built.engine is None
+        else enclosure(task, evaluation.settings, cache, cap, foreign=side == "candidate", required=official)
+    )
     if side == "candidate" and built.engine is not None:
         return launch_spec(
             built.engine.path,
@@ -188,20 +195,21 @@ def _spec(evaluation: Evaluation, built: Built, pod: Pod, side: Side, cap: Cap |
     )
 
 
-def _enclosure(evaluation: Evaluation, side: Side, cache: Path, cap: Cap | None) -> Enclosure:
+def enclosure(
+    task: Task, settings: Settings, cache: Path, cap: Cap | None, *, foreign: bool, required: bool
+) -> Enclosure:
     """The sandbox of either side of the engine track; both are asked the same way, so that the ratio stays fair.
 
     On a CPU the memory of a host is what a cap limits, and the sandbox keeps it.
     """
-    task, command = evaluation.task, evaluation.settings.vllm()
     capped = cap.cap_gib if cap is not None and task.engine.device == "cpu" else task.pod.memory_gib
-    paths = tuple(Path(word) for word in command if word.startswith("/"))
+    paths = tuple(Path(word) for word in settings.vllm() if word.startswith("/"))
     return Enclosure(
-        foreign=side == "candidate",
-        required=evaluation.submission.split == "test",
-        programs=paths[:1] if side == "candidate" else paths,
+        foreign=foreign,
+        required=required,
+        programs=paths[:1] if foreign else paths,
         cache_dir=cache,
-        memory_gib=min(capped, task.pod.memory_gib) if side == "candidate" else UNLIMITED_GIB,
+        memory_gib=min(capped, task.pod.memory_gib) if foreign else UNLIMITED_GIB,
         processes=256 + 128 * task.pod.cpus,
     )
 
