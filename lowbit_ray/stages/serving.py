@@ -17,11 +17,11 @@ from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
 from lowbit_ray.progress import store_start_log
-from lowbit_ray.stages.build import Built
 from lowbit_ray.settings import Settings
+from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
-
 from lowbit_ray.tasks import Task
+
 __all__ = ["Server", "Side", "enclosure", "serving"]
 
 Side = Literal["candidate", "anchor"]
