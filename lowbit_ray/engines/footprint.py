@@ -110,8 +110,19 @@ def _weight_files(folder: Path) -> set[str]:
 def _peers(process: psutil.Process) -> int:
     """Its TCP connections whose other end is no address of this host."""
     own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
-    remote = [item.raddr.ip for item in process.net_connections("tcp") if item.raddr]
-    return sum(not (ipaddress.ip_address(ip.partition("%")[0]).is_loopback or ip in own) for ip in remote)
+    ends = [
+        (_plain(item.laddr.ip), _plain(item.raddr.ip))
+        for item in process.net_connections("tcp")
+        if item.raddr
+    ]
+    return sum(not (far.is_loopback or far == near or str(far) in own) for near, far in ends)
+
+
+def _plain(ip: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address without its scope; one of IPv4 as such, however its socket writes it (`::ffff:192.0.2.2`)."""
+    address = ipaddress.ip_address(ip.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def _unroutable(processes: list[psutil.Process]) -> int | None:

@@ -110,3 +110,28 @@ def test_a_process_that_has_ended_is_left_out(start: Start) -> None:
     seen = look(tree)
     assert isinstance(seen, Footprint)
     assert seen.read_gib is not None
+
+
+V4_IN_V6 = """
+import socket
+server = socket.socket(socket.AF_INET6)
+server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+server.bind(('::', 0))
+server.listen()
+near = socket.socket(socket.AF_INET6)
+near.connect((f'::ffff:{address}', server.getsockname()[1]))
+far, _ = server.accept()
+"""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "the host's own"])
+def test_a_connection_within_the_host_is_no_peer_however_its_sockets_write_it(
+    address: str, start: Start
+) -> None:
+    # torch's store connects vLLM's processes so
+    own = [item.address for item in psutil.net_if_addrs().get("eth0", ()) if item.family.name == "AF_INET"]
+    if address != "127.0.0.1":
+        if not own:
+            pytest.skip("this host has no address beyond loopback")
+        address = own[0]
+    assert look(start(f"address = {address!r}{V4_IN_V6}")).peers == 0
