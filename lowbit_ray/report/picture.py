@@ -61,13 +61,16 @@ def picture(points: Sequence[Point], *, scale: float = 10.0, front: bool = False
     """An SVG element; `scale` is the rules' points of drift for a factor e, `front` draws the Pareto front."""
     axes = _axes(points)
     marks = [(point, axes.x(point.drift), axes.y(point.efficiency)) for point in points]
+    role = "group" if any(point.href for point in points) else "img"
     parts = [
-        f'<svg class="picture" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(points))}">',
+        f'<svg class="picture" viewBox="0 0 {WIDTH} {HEIGHT}" role="{role}" aria-label="{escape(_summary(points))}">',
+        '<g aria-hidden="true">',
         *_grid(axes),
         *_curves(axes, scale),
         *(_front(pareto([p for p in points if p.kind != "unqualified"]), axes) if front else []),
         *(_mark(point, x, y, axes) for point, x, y in marks),
         *_labels(marks),
+        "</g>",
         *(_hover(point, x, y) for point, x, y in marks),
         "</svg>",
     ]
@@ -84,7 +87,11 @@ def pareto(points: Sequence[Point]) -> list[Point]:
 
 
 def _summary(points: Sequence[Point]) -> str:
-    best = max(points, key=lambda point: point.score, default=None)
+    best = max(
+        (point for point in points if point.kind != "unqualified"),
+        key=lambda point: point.score,
+        default=None,
+    )
     words = f"Efficiency against drift with curves of equal score; {len(points)} points."
     if best is not None:
         words += (
@@ -208,12 +215,13 @@ def _hover(point: Point, x: float, y: float) -> str:
     anchor, shift = ("end", -14) if _flips(x) else ("start", 14)
     height = y - 26 if y > HEIGHT / 3 else y + 22
     tip = (
-        f'<text class="tip" text-anchor="{anchor}"><tspan x="{x + shift:.1f}" y="{height:.1f}">{name}</tspan>'
+        f'<text class="tip" aria-hidden="true" text-anchor="{anchor}">'
+        f'<tspan x="{x + shift:.1f}" y="{height:.1f}">{name}</tspan>'
         f'<tspan x="{x + shift:.1f}" dy="1.25em">{figures}</tspan></text>'
     )
     disc = f'<circle class="target" cx="{x:.1f}" cy="{y:.1f}" r="12"/>'
     if point.href:
-        disc = f'<a href="{escape(point.href)}" tabindex="-1">{disc}</a>'
+        disc = f'<a href="{escape(point.href)}" tabindex="-1" aria-label="{name}: {figures}">{disc}</a>'
     return f'<g class="hover">{disc}<title>{name}: {figures}</title>{tip}</g>'
 
 

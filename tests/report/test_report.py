@@ -93,7 +93,7 @@ def test_the_picture_puts_each_point_on_its_curve() -> None:
 
 
 def _label_after(root: ElementTree.Element, curve: ElementTree.Element) -> str:
-    children = list(root)
+    children = list(root.iter())
     return children[children.index(curve) + 1].text or ""
 
 

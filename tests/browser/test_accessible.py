@@ -1,0 +1,78 @@
+"""Every page, light and dark, on a phone and at a desk: found good by axe, no wider than the window, usable by keys."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from conftest import Site, keep, watched
+from playwright.sync_api import Browser, Page, expect
+
+PAGES = {
+    "home": "/",
+    "board": "/board/qwen3-8b",
+    "empty-board": "/board/qwen35-27b",
+    "submissions": "/submissions",
+    "qualified": "/submissions/0000000000000001",
+    "gate-failed": f"/submissions/{901:016x}",
+    "refused": f"/submissions/{902:016x}",
+    "waiting": f"/submissions/{1000:016x}",
+    "compare": f"/compare?id={1:016x}&id={2:016x}&id={900:016x}",
+    "rules": "/rules",
+    "scoring": "/scoring",
+    "sign-in": "/login",
+}
+WINDOWS = {"desk-light": ("light", 1280), "phone-dark": ("dark", 360)}
+RULES = {
+    "runOnly": {
+        "type": "tag",
+        "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    }
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_keeps_the_guidelines(name: str, window: str, browser: Browser, site: Site) -> None:
+    scheme, width = WINDOWS[window]
+    view = {"width": width, "height": 800}
+    with watched(browser, site.url, color_scheme=scheme, viewport=view, reduced_motion="reduce") as page:
+        page.goto(PAGES[name])
+        for details in page.locator("details").all():
+            details.evaluate("element => element.open = true")
+        keep(page, f"{name}-{window}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = Axe().run(page, options=RULES)
+        assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_dark_desk_too(browser: Browser, site: Site) -> None:
+    with watched(browser, site.url, color_scheme="dark") as page:
+        for name in ("board", "qualified"):
+            page.goto(PAGES[name])
+            keep(page, f"{name}-desk-dark")
+            found = Axe().run(page, options=RULES)
+            assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_first_key_offers_to_skip_to_the_content(page: Page) -> None:
+    page.goto("/board/qwen3-8b")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_what_has_the_focus_is_seen(page: Page) -> None:
+    page.goto("/board/qwen3-8b")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_nothing_moves_for_who_wants_no_motion(browser: Browser, site: Site) -> None:
+    with watched(browser, site.url, reduced_motion="reduce") as page:
+        page.goto("/board/qwen3-8b")
+        moving = page.evaluate(
+            "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0"
+            " || getComputedStyle(e).animationName !== 'none').length"
+        )
+        assert moving == 0
