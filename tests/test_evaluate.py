@@ -71,6 +71,13 @@ def test_a_submission_becomes_a_scored_record(scored: Record) -> None:
     assert scored.result.engine.hard_cap
 
 
+def test_what_held_each_cap_is_recorded(scored: Record) -> None:
+    assert scored.result is not None, scored.error
+    held = {run.held_by for run in scored.result.engine.budget.values()}
+    assert held <= {"cgroup", "watched"}  # whichever this machine allows, on a CPU
+    assert len(held) == 1
+
+
 def test_the_record_has_every_key_of_the_arenas(scored: Record, fixtures: Path) -> None:
     example = keys_of(json.loads((fixtures / "record-a553eefea2d24359.json").read_text()))
     ours = keys_of(json.loads(scored.to_json()))

@@ -26,6 +26,7 @@ from lowbit_ray.engines.footprint import Footprint, look
 from lowbit_ray.engines.host import Host, describe_host
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.engines.log import tail
+from lowbit_ray.engines.memory_limit import HeldBy
 from lowbit_ray.engines.neighbours import NeighbourWatch
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import EngineSpec
@@ -54,6 +55,8 @@ class Started:
     """From the start of the process to its first answer."""
     isolation: Isolation | None
     """What it is shut in by; None where nothing was asked for."""
+    held_by: HeldBy | None = None
+    """What keeps it within its cap; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class EngineActor:
     def start(self, spec: EngineSpec, log_path: Path, cap: Cap | None) -> Started:
         """Starts an engine and waits for its first answer; errors as `EngineProcess.start`.
 
-        The devices must be clean before. Under a cap on GPUs a filler on each leaves the engine its share.
+        The devices must be clean before. Under a cap on GPUs a filler on each leaves the engine its share; on a CPU
+        the host memory of its processes is limited.
         """
         if self._engine is not None:
             raise PodError("an engine runs on the pod already", where="EngineActor")
@@ -121,13 +125,17 @@ class EngineActor:
                 self._peak = stack.enter_context(DevicePeak(self._devices))
             self._tell("starting the engine", 0, 0)
             shown = spec.with_devices(file for device in self._devices for file in device.files())
+            shown = shown.held_to(cap)
             try:
                 engine = stack.enter_context(EngineProcess(shown, log_path))
             finally:
                 self._start_log = tail(log_path, START_LINES)
             self._engine = engine
             self._held = stack.pop_all()
-        return Started(start_s=engine.start_s, isolation=engine.isolation)
+        held_by: HeldBy | None = None
+        if cap is not None:
+            held_by = "filler" if self._gpus else engine.memory_held_by
+        return Started(start_s=engine.start_s, isolation=engine.isolation, held_by=held_by)
 
     def ask(self, question: Question, what: str) -> Any:
         """Asks the running engine; if it died meanwhile, the error says why it died."""

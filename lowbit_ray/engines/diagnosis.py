@@ -12,7 +12,7 @@ import signal
 
 from lowbit_ray.engines.log import LogLine, read_lines
 
-__all__ = ["exit_meaning", "root_cause"]
+__all__ = ["exit_meaning", "is_fault_of_the_host", "root_cause"]
 
 EXCEPTION = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Killed|NotFound|Warning)(?::|$)"
@@ -30,6 +30,18 @@ CRASH = re.compile(
     r".*: Permission denied)$"
 )
 LENGTH = 400
+OF_THE_HOST = (
+    # Told by our own vLLM; a launch.sh could print any of them to be tried again for free.
+    "Error in memory profiling. Initial free memory",
+    "is less than desired GPU memory utilization",
+    "is less than desired CPU memory utilization",
+    "OSError: [Errno 98]",
+    "OSError: [Errno 28]",
+    "uncorrectable ECC error",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "No CUDA GPUs are available",
+)
+"""Faults of a host, as they are worded."""
 
 
 def root_cause(log: str) -> str:
@@ -81,6 +93,11 @@ def _error_level(lines: list[LogLine]) -> str:
 
 def _last(lines: list[LogLine]) -> str:
     return lines[-1].message.strip() if lines else ""
+
+
+def is_fault_of_the_host(cause: str, code: int | None) -> bool:
+    """Whether a vLLM of our own died by no fault of its model: by its own words, or killed from outside."""
+    return code == 128 + signal.SIGKILL or any(text in cause for text in OF_THE_HOST)
 
 
 def exit_meaning(code: int) -> str:

@@ -22,11 +22,12 @@ from typing import Self
 
 import psutil
 
-from lowbit_ray.engines.diagnosis import exit_meaning, root_cause
+from lowbit_ray.engines.diagnosis import exit_meaning, is_fault_of_the_host, root_cause
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.engines.kept import keep_cache, restore_cache
-from lowbit_ray.engines.liveness import Answer, ask_health, ask_one_token
+from lowbit_ray.engines.liveness import ask_health, ask_one_token
 from lowbit_ray.engines.log import tail
+from lowbit_ray.engines.memory_limit import HeldBy, MemoryLimit
 from lowbit_ray.engines.ports import free_port, listens
 from lowbit_ray.engines.quota import Quota
 from lowbit_ray.engines.resident import ResidentPeak
@@ -44,17 +45,6 @@ POLL_S = 0.1
 SETTLE_S = 0.5
 LAST_RESORT_S = 45.0
 """How long the supervisor may take beyond the grace, more than its own limit for killing."""
-OURS = (
-    # Faults of the host, told by our own vLLM; a launch.sh could print any of them to be retried for free.
-    "Error in memory profiling. Initial free memory",
-    "is less than desired GPU memory utilization",
-    "is less than desired CPU memory utilization",
-    "OSError: [Errno 98]",
-    "OSError: [Errno 28]",
-    "uncorrectable ECC error",
-    "CUDA-capable device(s) is/are busy or unavailable",
-    "No CUDA GPUs are available",
-)
 
 
 class EngineProcess:
@@ -72,10 +62,12 @@ class EngineProcess:
         self._grace_s = grace_s
         self._tag = f"{TAG}={uuid.uuid4().hex}"
         self._supervisor: subprocess.Popen[bytes] | None = None
+        self._unasked_bytes: int | None = None
+        """Of its log; None until it has answered."""
         self.isolation: Isolation | None = None
         """What it is shut in by, once started; None where the spec asks for nothing."""
         self._sandbox: Sandbox | None = None
-        self._quota: Quota | None = None
+        self._limits: list[Quota | MemoryLimit] = []
         self.resident = ResidentPeak(self.tree, sample_interval_s)
         """Memory of the whole tree, sampled by a thread while it runs."""
 
@@ -90,8 +82,8 @@ class EngineProcess:
         try:
             self._spawn()
             self.resident.start()
-            if self._quota is not None:
-                self._quota.start()
+            for limit in self._limits:
+                limit.start()
             self._wait_until_it_answers()
             if self._sandbox is not None and self._sandbox.enclosure.foreign:
                 keep_cache(self._sandbox.enclosure)
@@ -104,10 +96,10 @@ class EngineProcess:
         """Ends the whole tree; PodError if a process survives. Does nothing when it has ended already."""
         supervisor = self._supervisor
         if supervisor is None:
-            return self._close_sandbox()
+            return self._release()
         self.resident.stop()
-        if self._quota is not None:
-            self._quota.stop()
+        for limit in self._limits:
+            limit.stop()
         members = set(self.tree()) | self.resident.seen
         self._ask_to_end()
         if supervisor.stdin is not None and not supervisor.stdin.closed:
@@ -121,7 +113,7 @@ class EngineProcess:
         try:
             end_survivors(members, self._tag, spare=self.pid, where=self.log_path)
         finally:
-            self._close_sandbox()
+            self._release()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -141,6 +133,11 @@ class EngineProcess:
     def door(self) -> str | None:
         """The way into its sandbox, None where it is in none."""
         return self._sandbox.door.path if self._sandbox is not None else None
+
+    @property
+    def memory_held_by(self) -> HeldBy | None:
+        """Who keeps the host memory of its processes within a limit; None without a limit."""
+        return next((limit.held_by for limit in self._limits), None)
 
     @property
     def pid(self) -> int | None:
@@ -170,23 +167,21 @@ class EngineProcess:
         """All it has printed."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def log_tail(self, lines: int = 20) -> str:
-        """The last lines it printed, for organizers: an engine may print the hidden prompts it was asked."""
-        return tail(self.log_path, lines)
+    def _said_unasked(self) -> str:
+        """What it printed before it was first asked anything hidden: later words could be those of a prompt."""
+        return self.log_path.read_bytes()[: self._unasked_bytes].decode(errors="replace")
 
     def death(self) -> LowbitError:
         """The error that says why it is dead."""
         code = self._supervisor.poll() if self._supervisor else None
-        if self._quota is not None and (excess := self._quota.excess()):
-            return EngineStartError(
-                f"the engine was ended: {excess}",
-                where=str(self.log_path),
-                remedy="Stay within the limits of docs/engine-track.md.",
-            )
-        cause = root_cause(self.log())
-        ours = self.spec.kind == "vllm" and (code == 137 or any(text in cause for text in OURS))
+        for limit in self._limits:
+            if excess := limit.excess():
+                text = f"the engine was ended: {excess}"
+                return EngineStartError(text, where=str(self.log_path), remedy=limit.remedy)
+        cause = root_cause(self.log() if self.spec.kind == "vllm" else self._said_unasked())
+        ours = self.spec.kind == "vllm" and is_fault_of_the_host(cause, code)
         return (PodError if ours else EngineStartError)(
-            f"the engine died: {cause}" if cause else "the engine died and printed nothing",
+            f"the engine died{f': {cause}' if cause else '' if self.log() else ' and printed nothing'}",
             where=str(self.log_path),
             found="still running" if code is None else exit_meaning(code),
             expected="a server that answers",
@@ -212,12 +207,13 @@ class EngineProcess:
         # What a child may see is the spec's to say; settings.py reads our own settings, not this.
         environment = self.spec.environment_for(self.port, os.environ) | {name: value}
         command = self.spec.command_for(self.port)
-        options: list[str] = []
+        options = [option for limit in self._limits for option in limit.options()]
         passed: tuple[int, ...] = ()
         keep_daemons = self.spec.kind == "launch" and self._sandbox is None
         if (sandbox := self._sandbox) is not None:
             command, environment = sandbox.command(command), sandbox.environment(environment)
-            options, passed = sandbox.supervision()
+            shut_in, passed = sandbox.supervision()
+            options += shut_in
         self.log_path.write_bytes(b"")
         with self.log_path.open("ab") as log:  # whoever opens it again cannot write over what is there
             if sandbox is not None:
@@ -239,6 +235,10 @@ class EngineProcess:
 
     def _enclose(self) -> None:
         """Makes the sandbox that the spec asks for; a participant's engine is watched as well."""
+        if self.spec.host_memory_gib is not None:
+            self._limits.append(
+                MemoryLimit(self.spec.host_memory_gib, held_gib=self.resident.held, end=self._ask_to_end)
+            )
         wanted = self.spec.enclosure
         if wanted is None:
             return
@@ -248,18 +248,19 @@ class EngineProcess:
         if wanted.foreign:
             if self._sandbox is not None:
                 restore_cache(wanted)
-            self._quota = Quota(
-                wanted,
-                log=self.log_path,
-                held_gib=lambda: self.resident.peak_gib,
-                group=self._sandbox.group if self._sandbox is not None else None,
-                end=self._ask_to_end,
+            group = self._sandbox.group if self._sandbox is not None else None
+            self._limits.append(
+                Quota(
+                    wanted, log=self.log_path, held_gib=self.resident.held, group=group, end=self._ask_to_end
+                )
             )
 
-    def _close_sandbox(self) -> None:
+    def _release(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
+        for limit in self._limits:
+            limit.close()
 
     def _wait_until_it_answers(self) -> None:
         started = time.monotonic()
@@ -269,10 +270,12 @@ class EngineProcess:
             if not self.alive():
                 raise self.death()
             try:
-                if self._is_up(ask_health(self.port, min(5.0, left), self.door)):
+                health = ask_health(self.port, min(5.0, left), self.door)
+                if health.status == 200 or self.spec.kind == "launch":  # it need not have this route
                     ask_one_token(self.port, self.spec.served_name, left, self.door)
                     self._check_owner()
                     self.start_s = time.monotonic() - started
+                    self._unasked_bytes = self.log_path.stat().st_size
                     return
                 last = "/health does not answer 200"
             except (OSError, http.client.HTTPException) as error:
@@ -283,13 +286,9 @@ class EngineProcess:
         raise EngineStartError(
             f"the engine did not answer within {self.spec.start_timeout_s:g} s",
             where=str(self.log_path),
-            found=f"{last}; last line: {root_cause(self.log_tail())}",
+            found=f"{last}; last line: {root_cause(tail(self.log_path, 20))}",
             expected="one token",
         )
-
-    def _is_up(self, health: Answer) -> bool:
-        """Our vLLM has /health; of a launch.sh only the completion is asked."""
-        return health.status == 200 or self.spec.kind == "launch"
 
     def _check_owner(self) -> None:
         if self._sandbox is not None or listens(self.port, self.tree()):  # nobody else can listen there

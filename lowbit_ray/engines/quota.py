@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lowbit_ray.engines.cgroup import ControlGroup
 from lowbit_ray.engines.isolation import Enclosure
+from lowbit_ray.engines.memory_limit import HeldBy
 
 __all__ = ["Quota", "folder_bytes"]
 
@@ -39,6 +40,8 @@ def folder_bytes(folder: Path) -> tuple[int, int]:
 class Quota:
     """Watches one engine until it is stopped."""
 
+    remedy = "Stay within the limits of docs/engine-track.md."
+
     def __init__(
         self,
         limits: Enclosure,
@@ -58,6 +61,15 @@ class Quota:
         self.breach = ""
         """Which limit was exceeded, in words; empty while none is."""
 
+    @property
+    def held_by(self) -> HeldBy:
+        """Who keeps its memory within the limit."""
+        return "cgroup" if self._group is not None else "watched"
+
+    def options(self) -> list[str]:
+        """For the supervisor: none, the sandbox brings its own."""
+        return []
+
     def start(self) -> None:
         self._thread.start()
 
@@ -65,6 +77,9 @@ class Quota:
         self._done.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def close(self) -> None:
+        """The sandbox takes its control group with it."""
 
     def excess(self) -> str:
         """The limit that it was ended for, by us or by the kernel; empty for none."""

@@ -102,6 +102,10 @@ class ResidentPeak:
             self._cheap_gib = cheap
             self.peak_gib = max(self.peak_gib, resident_gib(processes, self.tmpfs))
 
+    def held(self) -> float:
+        """The peak so far, GiB."""
+        return self.peak_gib
+
     def reset(self) -> None:
         """Forgets the peak, as a new workload begins."""
         self.peak_gib = self._cheap_gib = 0.0

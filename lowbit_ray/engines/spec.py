@@ -86,6 +86,8 @@ class EngineSpec(BaseModel):
     """Longest wait for the next byte of an answer."""
     enclosure: Enclosure | None = None
     """The sandbox it is put into, on the engine track."""
+    host_memory_gib: Positive | None = None
+    """Host memory of all its processes together, where no sandbox limits it: a cap on a CPU."""
 
     @field_validator("environment", "inherits")
     @classmethod
@@ -105,6 +107,12 @@ class EngineSpec(BaseModel):
             return self
         shown = self.enclosure.model_copy(update={"devices": tuple(dict.fromkeys(files))})
         return self.model_copy(update={"enclosure": shown})
+
+    def held_to(self, cap: Cap | None) -> EngineSpec:
+        """The same, with the host memory that a cap on a CPU leaves it; a sandbox's own limit says that already."""
+        if cap is None or self.device == "cuda" or self.enclosure is not None:
+            return self
+        return self.model_copy(update={"host_memory_gib": cap.cap_gib})
 
     def command_for(self, port: int) -> list[str]:
         """The command with the port put in."""

@@ -6,6 +6,7 @@ candidate is healthy when it runs as many requests at once as with the whole dev
 
 from __future__ import annotations
 
+from lowbit_ray.engines.memory_limit import HeldBy
 from lowbit_ray.measure.workload import WorkloadRun, efficiency
 from lowbit_ray.rules import EngineRules, Workload, _Frozen
 
@@ -37,6 +38,9 @@ class BudgetRun(_Frozen):
     """The workload's efficiency under the cap; 0 when it did not finish."""
     reason: str | None
     """Why it is not healthy."""
+    held_by: HeldBy | None = None
+    """What kept it within the cap: a filler process on the GPU; on a CPU a control group (the kernel), or our watch of
+    its resident memory. None where it did not start."""
 
 
 def budget_of(peak_gib: float, rules: EngineRules) -> Budget:
@@ -53,6 +57,7 @@ def judge(
     rules: EngineRules,
     *,
     failure: str = "",
+    held_by: HeldBy | None = None,
 ) -> BudgetRun:
     """Compares the capped run with the one on the whole device.
 
@@ -80,6 +85,7 @@ def judge(
         running=running,
         value=value,
         reason=reason,
+        held_by=held_by,
     )
 
 

@@ -82,7 +82,7 @@ def capped_run(
     rules = evaluation.rules.engine
     budget = budget_of(timed.peaks[name].peak_gib, rules)
     return CappedSide(
-        run=judge(budget, timed.runs[name][0], capped.run, workload, rules),
+        run=judge(budget, timed.runs[name][0], capped.run, workload, rules, held_by=server.held_by),
         start_log=start_log,
         at_start=at_start,
         at_end=server.footprint(),
@@ -90,10 +90,13 @@ def capped_run(
     )
 
 
-def unhealthy(evaluation: Evaluation, timed: TimedSide, name: str, error: EngineError) -> CappedSide:
+def unhealthy(
+    evaluation: Evaluation, server: Server, timed: TimedSide, name: str, error: EngineError
+) -> CappedSide:
     """The verdict where the candidate did not serve the workload under its cap."""
     workload = evaluation.task.timed_workloads(evaluation.rules)[name]
     rules = evaluation.rules.engine
     budget = budget_of(timed.peaks[name].peak_gib, rules)
-    run = judge(budget, timed.runs[name][0], None, workload, rules, failure=str(error))
+    full = timed.runs[name][0]
+    run = judge(budget, full, None, workload, rules, failure=str(error), held_by=server.held_by)
     return CappedSide(run=run, start_log="", at_start=None, at_end=None, device_peak_gib=None)

@@ -13,6 +13,7 @@ from lowbit_ray.engines.actor import Question, Started
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Enclosure, Isolation
+from lowbit_ray.engines.memory_limit import HeldBy
 from lowbit_ray.engines.pod import Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
@@ -44,6 +45,8 @@ class Server:
     """Seconds from the start of the process to its first answer; None before it was started."""
     isolation: Isolation | None = None
     """What it is shut in by, on the engine track."""
+    held_by: HeldBy | None = None
+    """What keeps it within its cap; None without one, or before it was started."""
 
     @property
     def stored_gib(self) -> float:
@@ -104,7 +107,7 @@ class Server:
             started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
         finally:
             self._keep_start_log()
-        self.start_s, self.isolation = started.start_s, started.isolation
+        self.start_s, self.isolation, self.held_by = started.start_s, started.isolation, started.held_by
         if self.side == "candidate":
             self.evaluation.isolation = started.isolation
 

@@ -13,6 +13,7 @@ import pytest
 from watching import wait_for
 
 from lowbit_ray.engines import process as process_module
+from lowbit_ray.engines.log import tail
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import HOST_VARIABLES
 from lowbit_ray.errors import EngineAnswerError, EngineStartError, PodError
@@ -189,4 +190,4 @@ def test_memory_that_grows_later_raises_the_peak(make_engine: MakeEngine) -> Non
 def test_the_tail_of_a_long_log_is_read_from_its_end(make_engine: MakeEngine, tmp_path: Path) -> None:
     engine = make_engine("good")
     engine.log_path.write_text("first\n" + "x\n" * 2_000_000 + "last\n")
-    assert engine.log_tail(2) == "x\nlast"
+    assert tail(engine.log_path, 2) == "x\nlast"
