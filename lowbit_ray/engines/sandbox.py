@@ -161,7 +161,8 @@ class Sandbox:
     def supervision(self) -> tuple[list[str], tuple[int, ...]]:
         """Options for the supervisor, and the descriptors to be inherited."""
         door = self.door.fileno()
-        return ["sandboxed", f"pass={door}", *(f"group={path}" for path in self.group.members)], (door,)
+        groups = (f"group={path}" for path in self.group.members)
+        return ["sandboxed", f"pass={door}", f"door={self.door.path}", *groups], (door,)
 
     def give(self, log: int) -> None:
         """The engine may open its own output again, as `echo … > /dev/stderr` does."""

@@ -17,6 +17,7 @@ milliseconds and must not depend on the environment of what it starts. It
 Options, for an engine in a sandbox:
     group=PATH  the engine becomes a member of a control group, by its file cgroup.procs
     pass=FD     the engine inherits this descriptor, and this process does not keep it
+    door=PATH   a Unix socket in a folder of its own, to be removed where the starter has died
     sandboxed   the first process ignores SIGTERM: all in the sandbox get it, and the sandbox must outlast them
 
 Exit code: the first process's, or 128 + the signal that ended it.
@@ -61,6 +62,8 @@ def main(arguments: list[str]) -> int:
         if first in codes and not (keep_daemons and codes[first] == 0 and descendants()):
             break
     end_tree(grace_s, codes)
+    if os.getppid() != starter:  # nobody else will
+        _tidy(options)
     return codes.get(first, 128 + signal.SIGKILL)
 
 
@@ -83,6 +86,24 @@ def _start(command: list[str], options: list[str]) -> int:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201
     finally:
         os._exit(127)
+
+
+def _tidy(options: list[str]) -> None:
+    """Removes the groups and the door that a dead starter made; a group's last process may still be ending."""
+    folders = [option.partition("=")[2].rpartition("/")[0] for option in options if "=/" in option]
+    for option in options:
+        if option.startswith("door="):
+            with contextlib.suppress(OSError):
+                os.unlink(option.removeprefix("door="))  # noqa: PTH108
+    for folder in folders:
+        for _ in range(50):
+            try:
+                os.rmdir(folder)  # noqa: PTH106
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.02)
 
 
 def _wake_on_death() -> int:

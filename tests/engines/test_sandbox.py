@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -262,3 +264,31 @@ def test_an_engine_of_the_checkpoint_track_is_in_no_sandbox(shut: Shut) -> None:
         assert engine.isolation is None
 
         assert engine.door is None
+
+
+STARTER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from lowbit_ray.engines.process import EngineProcess
+from lowbit_ray.engines.spec import EngineSpec
+engine = EngineProcess(EngineSpec.model_validate_json({spec!r}), Path({log!r}), grace_s=0.5).start()
+print(engine.door, *(path.parent for path in engine._sandbox.group.members), flush=True)
+time.sleep(60)
+"""
+
+
+@needs_sandbox
+def test_a_starter_that_is_killed_leaves_no_sandbox_behind(shut: Shut, tmp_path: Path) -> None:
+    spec = shut("servers.py", "family").spec.model_dump_json()
+    code = STARTER.format(here=str(HERE.parent), spec=spec, log=str(tmp_path / "killed.log"))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        left = [Path(word) for word in starter.stdout.readline().split()]
+        assert left[0].exists()
+        starter.kill()
+    deadline = time.monotonic() + 20
+    while any(path.exists() for path in left):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    assert not left[0].parent.exists()
