@@ -201,10 +201,14 @@ def launch_spec(
 
     Memory is told twice, as GiB of the whole pod and as a share of it: under a hard cap the *budget* (what
     lies between budget and cap is for the device's context and graphs), else the rules' share.
-    `device_total_gib` is the pod's memory, all of its GPUs together.
+    `device_total_gib` is the pod's memory, all of its GPUs together; on a CPU no more than the task's of the host.
     """
+    if task.engine.device == "cpu":
+        device_total_gib = min(device_total_gib, task.pod.memory_gib)
     utilization = (
-        rules.engine_flags.gpu_memory_utilization if cap is None else cap.budget_gib / device_total_gib
+        rules.engine_flags.gpu_memory_utilization
+        if cap is None
+        else min(1.0, cap.budget_gib / device_total_gib)
     )
     environment = QUIET | cache_environment(cache_dir)
     environment |= {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lowbit_ray.engines.cap import Cap
+from lowbit_ray.engines.isolation import Enclosure
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.rules import load_rules
@@ -203,6 +204,35 @@ def test_under_a_cap_a_launch_script_is_told_the_budget_both_ways() -> None:
     environment = launch(CAP).environment
     assert environment["LOWBIT_GPU_MEMORY_GIB"] == "28.250"
     assert environment["LOWBIT_GPU_MEMORY_UTILIZATION"] == "0.2000"
+
+
+def test_on_a_cpu_a_launch_script_is_told_of_the_tasks_share_of_the_host() -> None:
+    spec = launch_spec(
+        Path("/source"),
+        MODEL,
+        task=load_task("smollm2-135m"),
+        rules=load_rules(),
+        cap=None,
+        device_total_gib=512.0,
+        cache_dir=CACHE,
+    )
+    assert spec.environment["LOWBIT_GPU_MEMORY_GIB"] == "5.400"  # 0.9 of 6
+
+
+def test_a_launch_scripts_python_is_that_of_our_engine() -> None:
+    fields = {"task": load_task("qwen3-8b"), "rules": load_rules(), "cap": None, "device_total_gib": 141.25}
+    spec = launch_spec(Path("/source"), MODEL, cache_dir=CACHE, python=Path("/opt/vllm/bin/python"), **fields)
+    assert spec.environment["PATH"].startswith("/opt/vllm/bin:")
+
+
+def test_a_sandbox_is_shown_the_devices_of_the_pod_where_it_is_started() -> None:
+    enclosure = Enclosure(foreign=True, required=True, cache_dir=CACHE, memory_gib=1, processes=64)
+    spec = launch().model_copy(update={"enclosure": enclosure})
+    files = [Path("/dev/nvidia3"), Path("/dev/nvidiactl"), Path("/dev/nvidia5"), Path("/dev/nvidiactl")]
+    shown = spec.with_devices(files).enclosure
+    assert shown is not None
+    assert shown.devices == (Path("/dev/nvidia3"), Path("/dev/nvidiactl"), Path("/dev/nvidia5"))
+    assert launch().with_devices(files).enclosure is None
 
 
 def test_a_launch_script_inherits_no_python_path() -> None:
