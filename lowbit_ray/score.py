@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from lowbit_ray.rules import Rules, ScoreRules, _Frozen, first_workload
 from lowbit_ray.stats import geometric_mean
 
-__all__ = ["DriftWeights", "Gate", "Measured", "Scored", "score"]
+__all__ = ["DriftWeights", "Gate", "Measured", "Scored", "kl_reason", "score"]
 
 ONE_SIDED_95 = 1.645
 """Normal quantile of the speed gate's one-sided 95 % bound (rules: gate.speed_floor)."""
@@ -97,6 +97,13 @@ class DriftWeights:
     def standard_error(self, mean_drop_se: float, kl_se: float) -> float:
         """SE(D) in points, of two independent measurements."""
         return math.hypot(self.drop * mean_drop_se, self.kl * kl_se)
+
+
+def kl_reason(kl: float, ceiling: float) -> str | None:
+    """Why a KL breaks the contract (rules: contract.kl_ceiling_nats), None where it does not."""
+    if kl <= ceiling:
+        return None
+    return f"KL from BF16 is {kl:.4f} nats per token, above the ceiling of {ceiling}"
 
 
 def score(measured: Measured, rules: Rules) -> Scored:

@@ -36,16 +36,20 @@ ORDER = (
     "standing",
     "progress",
     "index",
+    "rescore",
+    "archive",
+    "fsck",
     "stages",
     "report",
     "session",
     "evaluate",
     "noise_floor",
+    "reference",
     "dispatch",
     "doctor",
+    "rehearsal",
     "demo",
     "service",
-    "rehearsal",
     "cli",
 )
 """The flow: a module imports only from those before it. engines.actor, placement and pod stand with the stages."""
@@ -61,7 +65,7 @@ RAY = {
 """The only modules that import Ray."""
 BASE = (
     "checkpoint",
-    "cli.py",
+    "cli",
     "conduct.py",
     "errors.py",
     "rules.py",

@@ -26,8 +26,8 @@ from lowbit_ray.records import (
     StageTime,
 )
 from lowbit_ray.rules import first_workload
-from lowbit_ray.score import Measured, score
-from lowbit_ray.stages.conduct import Later, conduct_part
+from lowbit_ray.score import Measured, kl_reason, score
+from lowbit_ray.stages.asked_again import Later, conduct_part
 from lowbit_ray.stages.context import Evaluation, step_times
 from lowbit_ray.stages.cost import gpu_hours
 from lowbit_ray.stages.floor import measurement_of, read_runs
@@ -65,7 +65,7 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
     eff, asked, public = on_pod.efficiency, on_pod.asked, quality.comparison.public
     rules, task = evaluation.rules, evaluation.task
     candidate, anchor = eff.candidate, eff.anchor.timed
-    broken = _kl_reason(asked.kl.kl, rules.rules.kl_ceiling)
+    broken = kl_reason(asked.kl.kl, rules.rules.kl_ceiling)
     if contract.precision is None:
         raise InfraError("the contract was kept without a precision", where=evaluation.submission.id)
     measured = Measured(
@@ -235,12 +235,6 @@ def _noise_floor(evaluation: Evaluation, on_pod: OnPod) -> NoiseFloor:
 
 def _audits(audits: dict[str, Audit]) -> dict[str, Audit | MissingAudit]:
     return {**audits, **{name: MissingAudit() for name in OLD_SCENARIOS if name not in audits}}
-
-
-def _kl_reason(kl: float, ceiling: float) -> str | None:
-    if kl <= ceiling:
-        return None
-    return f"KL from BF16 is {kl:.4f} nats per token, above the ceiling of {ceiling}"
 
 
 def _stages(evaluation: Evaluation, *, finished: bool) -> tuple[StageStatus, ...]:
