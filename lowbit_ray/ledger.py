@@ -212,7 +212,7 @@ def _failed(what: str, path: Path, error: OSError) -> LedgerError:
 def open_ledger(address: str) -> Ledger:
     """The ledger at `address`: a folder, or `s3://bucket/prefix`."""
     if address.startswith("s3://"):
-        from lowbit_ray.ledger_s3 import open_s3_ledger
+        from lowbit_ray.bucket import open_s3_ledger
 
         return open_s3_ledger(address)
     if "://" in address:

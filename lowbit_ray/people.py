@@ -7,6 +7,7 @@ hash is enough, as there is nothing to guess in 256 random bits.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable
 from datetime import datetime
@@ -34,7 +35,8 @@ PREFIX = "lowbit_"
 """Of every token, so that scanners for leaked secrets can know them."""
 TRIES = 20
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 
 
 class Token(_Frozen):
@@ -88,6 +90,8 @@ def issue_token(ledger: Ledger, name: str, role: Literal["participant", "organiz
 
     role: of a new person (participant by default); of a known one it must agree where it is given.
     """
+    if not NAME.fullmatch(name):
+        raise ConfigError("not a person's name", where="people", found=name[:80], expected=NAME.pattern)
     text, token = _new()
     fresh = Person(name=name, role=role or "participant", tokens=(token,))
     if not ledger.create(_key(name), fresh.model_dump_json().encode()):
@@ -139,7 +143,7 @@ def _change(ledger: Ledger, name: str, tokens: Callable[[Person], tuple[Token, .
 
 
 def _read(ledger: Ledger, name: str) -> tuple[Person, Entry]:
-    entry = ledger.read(_key(name))
+    entry = ledger.read(_key(name)) if NAME.fullmatch(name) else None
     if entry is None:
         raise ConfigError(
             "no such person", where="people", found=name, remedy="`lowbit token list` names all."

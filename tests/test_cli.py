@@ -2,14 +2,15 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fakes.checkpoints import write_anchor, write_candidate
+from typer.testing import CliRunner
 
+from lowbit_ray.cli import app
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.submission import Address, Submission, now
 
@@ -28,18 +29,70 @@ def lowbit(*arguments: str | Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-COMMANDS = re.findall(r"@app\.command\(epilog", (ROOT / "lowbit_ray" / "cli.py").read_text())
+def commands() -> list[list[str]]:
+    """Every command with its group, as Typer knows them."""
+    groups = [(group.name, group.typer_instance) for group in app.registered_groups]
+    found = []
+    for group, members in [(None, app), *groups]:
+        for command in members.registered_commands:
+            name = command.name or command.callback.__name__.rstrip("_")
+            found.append([name] if group is None else [group, name])
+    return found
 
 
-def test_every_command_has_help_with_an_example() -> None:
-    listing = lowbit("--help").stdout
-    names = re.findall(r"^│ ([a-z]+) ", listing.partition("Commands")[2], re.MULTILINE)
-    assert len(names) == len(COMMANDS)
-    for name in names:
-        done = lowbit(name, "--help")
-        assert done.returncode == 0
-        assert f"Example: lowbit {name}" in done.stdout
-        assert "--json" in done.stdout
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "160", "NO_COLOR": "1"})
+    assert done.exit_code == 0
+    assert f"lowbit {' '.join(command)}" in done.stdout.partition("Example: ")[2]
+    assert "--json" in done.stdout
+
+
+def test_the_shell_completes_commands() -> None:
+    environment = {"_LOWBIT_COMPLETE": "complete_bash", "COMP_WORDS": "lowbit wh", "COMP_CWORD": "1"}
+    program = "import sys; sys.argv[0] = 'lowbit'; from lowbit_ray.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    assert done.stdout.split() == ["whoami"]
+
+
+PARTICIPANTS = (
+    "import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\nfrom lowbit_ray.cli import main; main()"
+)
+"""Importing a module that stands there as None fails."""
+
+
+def test_participants_commands_need_nothing_heavy(tmp_path: Path) -> None:
+    heavy = [
+        "torch",
+        "vllm",
+        "ray",
+        "aiohttp",
+        "psutil",
+        "datasets",
+        "pynvml",
+        "transformers",
+        "fastapi",
+        "uvicorn",
+    ]
+    program = PARTICIPANTS.format(blocked=heavy)
+    for command in (
+        ["submit", "owner/name@" + "0" * 40, "--task", "t", "--method", "m"],
+        ["watch", "0" * 16],
+        ["show", "0" * 16],
+        ["cancel", "0" * 16],
+        ["board", "t"],
+        ["whoami"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *command],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LOWBIT_URL": "no-url", "LOWBIT_TOKEN_FILE": str(tmp_path / "none")},
+        )
+        assert done.returncode == 2, done.stderr
+        assert "not the address of a service" in done.stderr, done.stderr
 
 
 def test_a_record_that_agrees_is_exit_code_0(fixtures: Path) -> None:

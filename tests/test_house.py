@@ -20,7 +20,7 @@ ORDER = (
     "submission",
     "ledger",
     "patience",
-    "ledger_s3",
+    "bucket",
     "lease",
     "journal",
     "people",

@@ -22,7 +22,7 @@ from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal, problems
-from lowbit_ray.service.shown import find, position, progress
+from lowbit_ray.service.shown import find, position, progress, steps
 from lowbit_ray.service.submissions import SubmissionId
 from lowbit_ray.service.who import Anybody, Somebody
 
@@ -54,10 +54,12 @@ class Moment(_Frozen):
     status: str
     stage: str | None
     queue_position: int | None
+    """From 1, while it waits."""
+    steps: tuple[str, ...] = ()
+    """Names of the steps that are done."""
     progress: Progress | None
     score: float | None = None
     score_se: float | None = None
-    error: str | None = None
 
 
 @router.get("/{id}/events", summary="Follow", response_class=StreamingResponse, responses=STREAM)
@@ -125,6 +127,7 @@ async def _moment(desk: Desk, standing: Standing) -> str:
         status=state.status,
         stage=state.stage,
         queue_position=position(desk, standing.id) if state.status == "waiting" else None,
+        steps=() if standing.lease is None else await steps(desk, standing),
         progress=await progress(desk, standing),
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,

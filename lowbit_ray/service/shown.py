@@ -20,7 +20,7 @@ from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.views import finished_json, unfinished
 from lowbit_ray.service.who import may_see
 
-__all__ = ["find", "position", "progress", "record_of", "shown"]
+__all__ = ["find", "position", "progress", "record_of", "shown", "steps"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,7 @@ class Memory(Generic[T]):
 
 RECORDS: Memory[bytes] = Memory(most=512, fresh_s=600.0)
 PARSED: Memory[Record] = Memory(most=64, fresh_s=600.0)
+STEPS: Memory[tuple[str, ...]] = Memory(most=512, fresh_s=1.0)
 PROGRESS: Memory[Progress | None] = Memory(most=512, fresh_s=1.0)
 
 
@@ -76,6 +77,12 @@ async def progress(desk: Desk, standing: Standing) -> Progress | None:
     return await PROGRESS.get((id(desk), standing.id), lambda: read_progress(desk.ledger, standing.id))
 
 
+async def steps(desk: Desk, standing: Standing) -> tuple[str, ...]:
+    """Names of the steps that are done."""
+    key = (id(desk), standing.id, standing.over)
+    return await STEPS.get(key, lambda: _read_steps(desk, standing.id))
+
+
 async def shown(desk: Desk, standing: Standing) -> bytes:
     """A submission as JSON: its record where there is one, with the keys of a record before."""
     if standing.summary is None:
@@ -96,3 +103,8 @@ def _record_bytes(desk: Desk, name: str) -> bytes:
     if entry is None:
         raise Refusal(404, "No such record", field="id")
     return entry.data
+
+
+def _read_steps(desk: Desk, name: str) -> tuple[str, ...]:
+    prefix = f"submissions/{name}/stages/"
+    return tuple(key.removeprefix(prefix).removesuffix(".json") for key in desk.ledger.keys(prefix))

@@ -1,34 +1,15 @@
-"""The command line: thin commands, one call into the library each.
-
-Exit codes: 0 done and good, 1 done and not good (a broken contract, a record that disagrees, a submission that was
-rejected or failed), 2 could not be done (an error says why), 130 interrupted.
-"""
+"""Commands that measure and check: demo, evaluate, doctor, check, score."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lowbit_ray.errors import ConfigError, LowbitError
-
-__all__ = ["main"]
-
-app = typer.Typer(
-    name="lowbit",
-    help="Measures low-bit language models against their BF16 source.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-out = Console()
-err = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text for a person.")]
+from lowbit_ray.cli.terminal import Json, app, err, leave, out, print_json
+from lowbit_ray.errors import ConfigError
 
 
 @app.command(epilog="Example: lowbit demo --keep ./demo --candidate w4a16")
@@ -55,11 +36,11 @@ def demo(
     with ConsoleWatch(err) as watch:
         finished = run_demo(keep, chosen, task, watch)
     if as_json:
-        print(finished.record.to_json())  # noqa: T201  # for a program, so not through rich
+        print_json(finished.record.to_json())
     else:
         render_record(finished.record, out)
         out.print(f"record  {finished.record_path}\npage    {finished.page_path}", highlight=False)
-    _leave(0 if finished.record.status == "done" else 1)
+    leave(0 if finished.record.status == "done" else 1)
 
 
 @app.command(epilog="Example: lowbit evaluate 0123456789abcdef")
@@ -75,31 +56,10 @@ def evaluate(
     with ConsoleWatch(err) as watch:
         record = run(submission, watch)
     if as_json:
-        print(record.to_json())  # noqa: T201
+        print_json(record.to_json())
     else:
         render_record(record, out)
-    _leave(0 if record.status == "done" else 1)
-
-
-@app.command(epilog="Example: lowbit watch 0123456789abcdef")
-def watch(
-    submission: Annotated[str, typer.Argument(help="Id of a submission in the ledger (LOWBIT_LEDGER).")],
-    as_json: Json = False,
-) -> None:
-    """Follows one submission until there is a verdict, wherever it is evaluated; --json is one moment a line."""
-    from lowbit_ray.ledger import open_ledger
-    from lowbit_ray.progress import Moment, follow
-    from lowbit_ray.report.following import show_moments
-    from lowbit_ray.settings import settings
-
-    moments = follow(open_ledger(settings().ledger), submission)
-    last: Moment | None = None
-    if as_json:
-        for last in moments:
-            print(last.model_dump_json(), flush=True)  # noqa: T201
-    else:
-        last = show_moments(moments, out)
-    _leave(0 if last is not None and last.state.status == "done" else 1)
+    leave(0 if record.status == "done" else 1)
 
 
 @app.command(epilog="Example: lowbit doctor --release 10.0.0.7")
@@ -116,8 +76,8 @@ def doctor(
     found = put_back(settings(), release) if release else examine(settings())
     findings = list(found) if as_json else render_findings(found, out)
     if as_json:
-        print(json.dumps([finding.model_dump() for finding in findings], indent=1))  # noqa: T201
-    _leave(0 if healthy(findings) else 1)
+        print_json(json.dumps([finding.model_dump() for finding in findings], indent=1))
+    leave(0 if healthy(findings) else 1)
 
 
 @app.command(epilog="Example: lowbit check ./source ./candidate --task qwen3-8b --declared W8A8KV8")
@@ -143,10 +103,10 @@ def check(
         declared=declared,
     )
     if as_json:
-        print(report.model_dump_json(indent=1))  # noqa: T201
+        print_json(report.model_dump_json(indent=1))
     else:
         out.print(render(report))
-    _leave(report.exit_code)
+    leave(report.exit_code)
 
 
 @app.command(epilog="Example: lowbit score record.json")
@@ -160,32 +120,7 @@ def score(
 
     checks = recheck_file(record)
     if as_json:
-        print(json.dumps([check.model_dump() for check in checks], indent=1))  # noqa: T201
+        print_json(json.dumps([check.model_dump() for check in checks], indent=1))
     else:
         out.print(render_checks(checks))
-    _leave(1 if any(check.status == "differs" for check in checks) else 0)
-
-
-def _leave(code: int) -> None:
-    if code:
-        raise typer.Exit(code)
-
-
-def main() -> NoReturn:
-    """Runs the command line; an error raised on purpose is one line, not a traceback."""
-    try:
-        code = app(standalone_mode=False)
-    except LowbitError as error:
-        err.print(f"[bold red]{type(error).__name__}[/]", end=" ")
-        err.print(str(error), markup=False, highlight=False)
-        sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        err.print("interrupted; the same command goes on from the finished steps")
-        sys.exit(130)
-    except Exception as error:
-        show = getattr(error, "show", None)  # a wrong option or argument
-        if show is None:
-            raise
-        show()
-        sys.exit(2)
-    sys.exit(code if isinstance(code, int) else 0)
+    leave(1 if any(check.status == "differs" for check in checks) else 0)

@@ -1,0 +1,164 @@
+"""Commands for participants: the service at LOWBIT_URL, with the token of LOWBIT_TOKEN_FILE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lowbit_ray.cli.terminal import Json, app, leave, out, print_json
+
+if TYPE_CHECKING:
+    from lowbit_ray.progress import Moment
+    from lowbit_ray.service.client import Service
+
+Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
+
+
+@app.command(
+    epilog="Example: lowbit submit owner/name@<commit> --task qwen3-8b --method 'FP8, calibrated KV'"
+)
+def submit(
+    checkpoint: Annotated[str, typer.Argument(help="owner/name@<40-digit commit>, or s3://bucket/prefix.")],
+    task: Annotated[str, typer.Option(help="The task.")],
+    method: Annotated[str, typer.Option(help="What it is, in a few words.")],
+    precision: Annotated[str | None, typer.Option(help="As you declare it, W8A8KV8.")] = None,
+    split: Annotated[str, typer.Option(help="dev, or test: scored and public.")] = "dev",
+    engine: Annotated[
+        str | None, typer.Option(help="Where launch.sh lies; makes it the engine track.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Who acts for you.")] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="For organizers: shown without a rank.")
+    ] = False,
+    key: Annotated[str | None, typer.Option(help="The same key gives the same submission.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with `lowbit watch`.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hands a checkpoint in for evaluation."""
+    body = {
+        "task": task,
+        "checkpoint": checkpoint,
+        "engine": engine,
+        "track": "engine" if engine else "checkpoint",
+        "precision": precision,
+        "split": split,
+        "method": method,
+        "agent": agent,
+        "reference": reference,
+    }
+    with _service() as service:
+        view = service.submit(body, key)
+        _say(view, as_json)
+        if not as_json:
+            out.print(f"page  {service.url}/submissions/{view['id']}", highlight=False, soft_wrap=True)
+    if follow:
+        watch(view["id"], as_json)
+
+
+@app.command(epilog="Example: lowbit watch 0123456789abcdef")
+def watch(submission: Id, as_json: Json = False) -> None:
+    """Follows one submission until there is a verdict; --json is one moment a line.
+
+    Asks the service; with LOWBIT_LEDGER set and LOWBIT_URL not, the ledger itself.
+    """
+    from lowbit_ray.ledger import open_ledger
+    from lowbit_ray.progress import follow
+    from lowbit_ray.report.following import show_moments
+    from lowbit_ray.settings import settings
+
+    given = settings().model_fields_set
+    if "ledger" in given and "url" not in given:
+        moments = follow(open_ledger(settings().ledger), submission)
+    else:
+        moments = _moments(submission)
+    last: Moment | None = None
+    if as_json:
+        for last in moments:
+            print_json(last.model_dump_json())
+    else:
+        last = show_moments(moments, out)
+    leave(0 if last is not None and last.state.status == "done" else 1)
+
+
+@app.command(epilog="Example: lowbit show 0123456789abcdef")
+def show(
+    submission: Id,
+    logs: Annotated[bool, typer.Option("--logs", help="The start-up logs of your own engine.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Shows one submission: where it stands, or its record."""
+    with _service() as service:
+        if not logs:
+            _say(service.show(submission), as_json)
+            return
+        found = service.logs(submission)
+    if as_json:
+        print_json(json.dumps(found, indent=1))
+        return
+    for name, text in found.items():
+        out.rule(name)
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: lowbit cancel 0123456789abcdef --reason 'wrong commit'")
+def cancel(
+    submission: Id, reason: Annotated[str, typer.Option(help="Why.")] = "", as_json: Json = False
+) -> None:
+    """Stops a submission before its next step; it uses no quota."""
+    with _service() as service:
+        _say(service.cancel(submission, reason), as_json)
+
+
+@app.command(epilog="Example: lowbit board qwen3-8b")
+def board(task: Annotated[str, typer.Argument(help="The task.")], as_json: Json = False) -> None:
+    """Shows the board of a task."""
+    from lowbit_ray.report.brief import board_table
+
+    with _service() as service:
+        answer = service.board(task)
+    if as_json:
+        print_json(json.dumps(answer, indent=1))
+    else:
+        out.print(board_table(answer))
+
+
+@app.command(epilog="Example: lowbit whoami")
+def whoami(as_json: Json = False) -> None:
+    """Says whose token it is, and what is left of the quotas."""
+    from lowbit_ray.report.brief import person_table
+
+    with _service() as service:
+        me = service.me()
+    if as_json:
+        print_json(json.dumps(me, indent=1))
+    else:
+        out.print(person_table(me))
+
+
+def _service() -> Service:
+    from lowbit_ray.service.client import Service, read_token
+    from lowbit_ray.settings import settings
+
+    return Service(settings().url, read_token(settings().token_file))
+
+
+def _moments(submission: str) -> Iterator[Moment]:
+    from lowbit_ray.progress import Moment
+
+    with _service() as service:
+        for told in service.follow(submission):
+            moment = {name: told[name] for name in ("steps", "progress", "score", "score_se")}
+            state = {"status": told["status"], "stage": told["stage"]}
+            yield Moment.model_validate(moment | {"submission": submission, "state": state})
+
+
+def _say(view: dict[str, Any], as_json: bool) -> None:
+    from lowbit_ray.report.brief import submission_table
+
+    if as_json:
+        print_json(json.dumps(view, indent=1, ensure_ascii=False))
+    else:
+        out.print(submission_table(view))

@@ -1,0 +1,68 @@
+"""The evaluating half of `lowbit serve`: a Ray of this machine alone, and the dispatcher of its jobs.
+
+Ends with SIGTERM, or when the process that started it is gone; Ray and all that runs on it end with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+from lowbit_ray.dispatch.dispatcher import Dispatcher
+from lowbit_ray.dispatch.jobs import RayJobs
+from lowbit_ray.dispatch.order import Limits
+from lowbit_ray.dispatch.tickets import Backoff
+from lowbit_ray.errors import InfraError
+from lowbit_ray.evaluate import abandon
+from lowbit_ray.ledger import open_ledger
+from lowbit_ray.session import ray_session
+from lowbit_ray.settings import Settings, settings
+from lowbit_ray.tasks import list_tasks, load_task
+
+__all__ = ["main"]
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+
+
+def main() -> int:
+    """Dispatches until it is told to end."""
+    parent, configured, ended = os.getppid(), settings(), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with ray_session(_cpus(configured), local=True, jobs=True) as dashboard:
+        dispatcher = _dispatcher(configured, dashboard)
+        while not ended.wait(LOOK_S) and os.getppid() == parent:
+            try:
+                for name in dispatcher.look().started:
+                    log.info("started %s", name)
+            except InfraError as error:
+                log.warning("%s: %s", type(error).__name__, error)
+    return 0
+
+
+def _dispatcher(configured: Settings, dashboard: str | None) -> Dispatcher:
+    ledger = open_ledger(configured.ledger)
+    return Dispatcher(
+        ledger,
+        RayJobs(dashboard, python=sys.executable),
+        shape_of=lambda task: load_task(task, configured.tasks).pod,
+        abandon=lambda name, reason: abandon(name, reason, ledger=ledger, settings=configured),
+        limits=Limits(ahead=1),
+        backoff=Backoff(),
+    )
+
+
+def _cpus(configured: Settings) -> int:
+    """As many as the largest pod without a GPU asks for: they are shared where the machine has fewer."""
+    shapes = (load_task(name, configured.tasks).pod for name in list_tasks(configured.tasks))
+    return max((shape.cpus for shape in shapes if shape.tensor_parallel == 0), default=1)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    sys.exit(main())

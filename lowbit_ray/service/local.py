@@ -1,0 +1,107 @@
+"""The whole arena on one machine: the service in this process, a Ray with its dispatcher in another.
+
+The service answers also while Ray starts, or where it fails: what is submitted waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from lowbit_ray.errors import ConfigError
+from lowbit_ray.ledger import open_ledger
+from lowbit_ray.people import issue_token, list_people
+from lowbit_ray.service.app import create_app
+from lowbit_ray.service.client import write_token
+from lowbit_ray.settings import Settings
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+LOCAL_NAME = "local"
+"""The organizer who is made with an empty ledger."""
+AGAIN_S = 5.0
+END_S = 30.0
+
+
+def serve(
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    evaluate: bool,
+    ready: Callable[[str, Path | None], None],
+) -> None:
+    """Serves until SIGINT or SIGTERM. ready: told the address, and the token file where one was written.
+
+    Raises ConfigError where the address cannot be had, and whatever `create_app` raises.
+    """
+    ledger = open_ledger(settings.ledger)
+    app = create_app(ledger, settings)
+    written = None
+    if not list_people(ledger):
+        write_token(settings.token_file, issue_token(ledger, LOCAL_NAME, "organizer"))
+        written = settings.token_file
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, server_header=False
+    )
+    server = _Server(config, lambda: ready(f"http://{_shown(host)}:{port}", written))
+    with _cluster() if evaluate else contextlib.nullcontext():
+        try:
+            server.run()
+        except SystemExit:
+            raise ConfigError("the address cannot be listened at", where=f"{host}:{port}") from None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup()
+        if self.started:
+            self._ready()
+
+
+@contextlib.contextmanager
+def _cluster() -> Iterator[None]:
+    """A process with a Ray and a dispatcher for the length of the block, started again where it ends."""
+    ended = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        while not ended.is_set():
+            running[:] = [subprocess.Popen([sys.executable, "-m", "lowbit_ray.service.cluster"])]
+            code = running[0].wait()
+            if not ended.is_set():
+                log.error("the local Ray ended with exit code %s, it is started again", code)
+                ended.wait(AGAIN_S)
+
+    thread = threading.Thread(target=keep, name="cluster", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        deadline = time.monotonic() + END_S
+        for process in running:
+            process.terminate()
+            try:
+                process.wait(deadline - time.monotonic())
+            except subprocess.TimeoutExpired:
+                process.kill()
+        thread.join(END_S)
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
