@@ -1,156 +1,38 @@
-"""The engine rules at work: what the candidate is asked and looked at for, and which rule that breaks.
+"""The engine rules at work: which of them is broken by what the candidate said, held and read.
 
-On the server that was timed: prompts asked again, timed prompts asked as probes, what its processes hold and have
-read. On the last server: the prompts of the first one once more. Of each server its log and its host memory. All of
-it takes seconds of the pod, which the record's time line shows as steps of their own.
+A rule is judged as soon as it can be, so that no more of the pod's time is spent; the limits stand in conduct.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 
 from lowbit_ray.conduct import Breach, ConductLimits
 from lowbit_ray.engines.accounts import offload_findings
 from lowbit_ray.engines.footprint import Footprint
-from lowbit_ray.errors import ContractError, EngineAnswerError
-from lowbit_ray.measure.consistency import Consistency, texts_disagree
-from lowbit_ray.measure.logprobs import lacks_logprobs
-from lowbit_ray.measure.prompts import cut_prompts
-from lowbit_ray.measure.replay import Replay, fresh_needed
-from lowbit_ray.records import Conduct
-from lowbit_ray.rules import _Frozen
-from lowbit_ray.stages.anchor import end_tokens
+from lowbit_ray.measure.runs import WorkloadRun
+from lowbit_ray.stages.asked_again import Checked, Later
 from lowbit_ray.stages.capped import CappedSide
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide
-from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import AskAgain, CheckConsistency
-from lowbit_ray.stages.serving import Server
 
 __all__ = [
-    "Checked",
-    "Later",
     "against_anchor",
-    "ask_later",
     "capped_breaches",
-    "check_timed",
     "checked_breaches",
-    "conduct_part",
     "keep_rules",
     "later_breaches",
-    "logprobs_needed",
     "timed_breaches",
 ]
 
-SAMPLES = 4
-"""Timed outputs of each workload, and probes, that are asked again."""
-
-
-class Checked(_Frozen):
-    """What the timed server was asked again."""
-
-    replay: Replay
-    consistency: Consistency
-    texts_disagree: float | None
-    """Share of the timed outputs whose text is not that of their ids; None without ids."""
-
-
-class Later(_Frozen):
-    """The same prompts on the last server of the submission, which may have kept answers in a file."""
-
-    replay: Replay
-
-
-def check_timed(evaluation: Evaluation, server: Server, hidden: Hidden, timed: TimedSide) -> Checked:
-    """Asks the timed server again; EngineAnswerError where it answers wrongly, ContractError without
-    log-probabilities."""
-    task = evaluation.task
-    question = CheckConsistency(
-        timed={name: outputs[:SAMPLES] for name, outputs in timed.outputs.items()},
-        probes=hidden.probes[:SAMPLES],
-        tokenizer=hidden.tokenizer,
-        eos_ids=end_tokens(hidden.source),
-        top_k=task.kl.top_k,
-        timeout_s=task.engine.request_timeout_s,
-    )
-    return Checked(
-        replay=_replay(evaluation, server, hidden, timed, "replay"),
-        consistency=server.ask(question, "asking what was timed again"),
-        texts_disagree=max(
-            (
-                share
-                for outputs in timed.outputs.values()
-                if (share := texts_disagree(outputs, hidden.tokenizer)) is not None
-            ),
-            default=None,
-        ),
-    )
-
-
-def ask_later(evaluation: Evaluation, server: Server, hidden: Hidden, timed: TimedSide) -> Later:
-    """The timed prompts once more."""
-    return Later(replay=_replay(evaluation, server, hidden, timed, "later replay"))
+FEW = 4
+"""Requests at once, below which one that has just begun or ended makes a peak of its own."""
 
 
 def later_breaches(later: Later, limits: ConductLimits) -> Iterator[Breach]:
     """Of a later server's memory."""
     if breach := later.replay.breach("a later server of the submission", limits):
         yield breach
-
-
-def _replay(evaluation: Evaluation, server: Server, hidden: Hidden, timed: TimedSide, label: str) -> Replay:
-    """On the workload with the fewest requests at once, whose time per token is the steadiest."""
-    task = evaluation.task
-    workloads = task.timed_workloads(evaluation.rules)
-    name = min(workloads, key=lambda name: (workloads[name].max_concurrency, workloads[name].input_len))
-    workload, limits = workloads[name], task.conduct
-    asked = {output.prompt for output in timed.outputs[name]}
-    needed = fresh_needed(limits)
-    drawn = cut_prompts(hidden.pool, 3 * needed, workload.input_len, evaluation.seed(label, name))
-    question = AskAgain(
-        workload=workload,
-        seen=[output.prompt for output in timed.outputs[name][:needed]],
-        fresh=[prompt for prompt in drawn if prompt not in asked][:needed],
-        limits=limits,
-        timeout_s=task.engine.request_timeout_s,
-    )
-    replay: Replay = server.ask(question, "asking prompts a second time")
-    return replay
-
-
-def conduct_part(
-    checked: Checked | None, later: Later | None, candidate: TimedSide, anchor: TimedSide
-) -> Conduct | None:
-    """What of it stands in the record; None for a candidate that an earlier release of ours has timed."""
-    if checked is None:
-        return None
-    return Conduct(
-        replay=checked.replay,
-        later_replay=later.replay if later else None,
-        consistency=checked.consistency,
-        texts_disagree=checked.texts_disagree,
-        at_start=candidate.at_start,
-        at_end=candidate.at_end,
-        anchor=anchor.at_end,
-    )
-
-
-@contextmanager
-def logprobs_needed() -> Iterator[None]:
-    """No log-probabilities at all break the contract (rules: contract.kl_rule)."""
-    try:
-        yield
-    except EngineAnswerError as error:
-        if not lacks_logprobs(error):
-            raise
-        raise ContractError(
-            error.summary,
-            where=error.where,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from error
 
 
 def keep_rules(breaches: Iterable[Breach]) -> None:
@@ -199,6 +81,7 @@ def against_anchor(evaluation: Evaluation, candidate: TimedSide, anchor: TimedSi
             seen=f"the device counts {mine:.2f} GiB more than the engine's accounts",
             limit=f"≤ {allowed:g} GiB more than for BF16 ({theirs or 0.0:.2f} GiB)",
         )
+    yield from _gauges(candidate, anchor, limits)
     if on_gpu and candidate.at_end is not None and anchor.at_end is not None:
         beyond = candidate.at_end.host_gib - anchor.at_end.host_gib
         if beyond > limits.host_beyond_gib:
@@ -277,6 +160,27 @@ def _watched(
         yield Breach(
             rule="network", where=where, seen=f"{end.peers} connections to other hosts", limit="none"
         )
+
+
+def _gauges(candidate: TimedSide, anchor: TimedSide, limits: ConductLimits) -> Iterator[Breach]:
+    """KV tokens in use, by both sides' gauges: the same prompts fill as many."""
+    for name, runs in candidate.runs.items():
+        mine = max((_tokens_a_request(candidate, run) for run in runs), default=0.0)
+        theirs = max((_tokens_a_request(anchor, run) for run in anchor.runs[name]), default=0.0)
+        if mine and mine < limits.kv_share * theirs:
+            yield Breach(
+                rule="memory accounts",
+                where=f"workload {name}: vllm:kv_cache_usage_perc",
+                seen=f"{mine:.0f} tokens a running request, {mine / theirs:.2f} of BF16's",
+                limit=f"≥ {limits.kv_share:g} of BF16's ({theirs:.0f} tokens)",
+            )
+
+
+def _tokens_a_request(side: TimedSide, run: WorkloadRun) -> float:
+    """0 where the engine does not say, or ran too few at once for a peak that is read from time to time."""
+    if side.startup is None or run.kv_usage is None or (run.running or 0) < FEW:
+        return 0.0
+    return run.kv_usage * side.startup.kv_cache_tokens / (run.running or 1)
 
 
 def _unaccounted(side: TimedSide) -> float | None:

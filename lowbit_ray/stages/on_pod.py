@@ -17,20 +17,16 @@ from lowbit_ray.errors import EngineError, LedgerError
 from lowbit_ray.measure.budget import BudgetRun
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.anchor import AnchorSide, audit_breaches, time_and_audit, withheld_breaches
+from lowbit_ray.stages.asked_again import Checked, Later, ask_later, check_timed, logprobs_needed
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.capped import CappedSide, by_budget, cap_of, capped_run, unhealthy
 from lowbit_ray.stages.claim import ask_unless_claimed, wait_until_asked
 from lowbit_ray.stages.conduct import (
-    Checked,
-    Later,
     against_anchor,
-    ask_later,
     capped_breaches,
-    check_timed,
     checked_breaches,
     keep_rules,
     later_breaches,
-    logprobs_needed,
     timed_breaches,
 )
 from lowbit_ray.stages.context import Evaluation
