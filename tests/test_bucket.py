@@ -8,9 +8,9 @@ import pytest
 from fakes.lossy import Fate, Lossy, lossy
 from fakes.s3 import CREDENTIALS, s3_server
 
+from lowbit_ray.bucket import open_s3_ledger
 from lowbit_ray.errors import ConfigError, LedgerError
 from lowbit_ray.ledger import Ledger, open_ledger
-from lowbit_ray.bucket import open_s3_ledger
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ RAY = {
     "engines/placement.py",
     "engines/pod.py",
     "metrics.py",
+    "service/deploy.py",
     "session.py",
 }
 """The only modules that import Ray."""
