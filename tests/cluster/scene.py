@@ -7,22 +7,25 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 from fakes.arena import SMALL, Arena
-from fakes.cluster import FakeCluster
+from fakes.cluster import FakeCluster, FakeNode
 
 from lowbit_ray.evaluate import read_record
-from lowbit_ray.lease import attempts
+from lowbit_ray.lease import Lease, attempts
 from lowbit_ray.records import Record
 from lowbit_ray.stages.context import step_times
-from lowbit_ray.submission import Submission
+from lowbit_ray.standing import Cancellation
+from lowbit_ray.submission import Submission, now
 
 __all__ = ["Scene", "wait_until"]
 
@@ -36,6 +39,8 @@ class Scene:
     arena: Arena
     cluster: FakeCluster
     dispatchers: list[subprocess.Popen[str]] = field(default_factory=list)
+    undisturbed: dict[str, Any] = field(default_factory=dict)
+    """What was measured of the candidate while nothing happened."""
 
     @staticmethod
     def build(root: Path, **task: Any) -> Scene:
@@ -47,7 +52,25 @@ class Scene:
         """One evaluation: the anchor's reusable part and the token pool are there afterwards."""
         submission = self.submit("warm-up")
         with self.dispatcher():
-            self.wait_for([submission])
+            [record] = self.wait_for([submission])
+        assert record.result is not None, record.error
+        self.undisturbed = self.measured(record)
+
+    @staticmethod
+    def measured(record: Record) -> dict[str, Any]:
+        """All that a machine's speed has no part in."""
+        assert record.result is not None, record.error
+        kept = (
+            "memory",
+            "mean_drop",
+            "length_shift",
+            "drift",
+            "memories",
+            "admitted",
+            "precision",
+            "noise_floor",
+        )
+        return record.result.model_dump(include=set(kept)) | {"kl": record.result.kl.kl}
 
     def submit(self, name: str, **changes: Any) -> Submission:
         """Another submission of the one candidate."""
@@ -94,13 +117,76 @@ class Scene:
         prefix = f"submissions/{submission.id}/stages/{step}"
         wait_until(lambda: self.arena.ledger.keys(prefix), self.story)
 
+    def attempts(self, submission: Submission) -> list[Lease]:
+        """What each attempt used."""
+        return attempts(self.arena.ledger, submission.id)
+
     def faults(self, submission: Submission) -> list[bool]:
         """Of each attempt, whether it ended by a fault of ours."""
-        return [lease.ours for lease in attempts(self.arena.ledger, submission.id)]
+        return [lease.ours for lease in self.attempts(submission)]
 
-    def steps(self, submission: Submission) -> list[str]:
-        """Names of the finished steps, without the pod's name."""
-        return [step.name.split("-")[0] for step in step_times(self.arena.ledger, submission.id)]
+    def attempt_of(self, submission: Submission, step: str) -> int:
+        """Which attempt did a step."""
+        times = step_times(self.arena.ledger, submission.id)
+        return next(time.attempt for time in times if time.name == step)
+
+    def pods_of(self, submission: Submission) -> list[str]:
+        """Names of the pods that have the pair of timed runs and the cap."""
+        names = {step.name for step in step_times(self.arena.ledger, submission.id)}
+        pods = [name.removeprefix("timed-") for name in names if name.startswith("timed-")]
+        return [pod for pod in pods if {f"anchor-{pod}", f"capped-serve-{pod}"} <= names]
+
+    def began(self, submission: str) -> datetime:
+        """When the candidate was first timed."""
+        times = step_times(self.arena.ledger, submission)
+        return min(time.started_at for time in times if time.name.startswith("timed-"))
+
+    def cancel(self, submission: Submission) -> None:
+        """As its participant does it."""
+        cancellation = Cancellation(by="somebody", at=now(), reason="a test")
+        key = f"submissions/{submission.id}/cancelled.json"
+        assert self.arena.ledger.create(key, cancellation.model_dump_json().encode())
+
+    @contextlib.contextmanager
+    def store_away(self) -> Iterator[None]:
+        """A file in the place of the ledger's folder: whatever is asked of it fails."""
+        root = Path(self.arena.settings.ledger)
+        root.rename(root.with_name("away"))
+        root.write_text("")
+        try:
+            yield
+        finally:
+            root.unlink()
+            root.with_name("away").rename(root)
+
+    def drain(self, node: FakeNode, *, seconds: int) -> None:
+        """As an autoscaler or a cloud's warning does it."""
+        code = (
+            "import sys, ray; ray.init(log_to_driver=False); "
+            "mine = lambda n: n['Alive'] and n['Labels'].get('lowbit-host') == sys.argv[1]; "
+            "print(*(n['NodeID'] for n in ray.nodes() if mine(n)))"
+        )
+        environment = self.cluster.driver_environment()
+        name = subprocess.run(
+            [sys.executable, "-c", code, node.label],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        options = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test"]
+        options += ["--deadline-remaining-seconds", str(seconds)]
+        command = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "drain-node",
+            "--address",
+            self.cluster.address,
+        ]
+        subprocess.run(
+            [*command, "--node-id", name, *options], env=environment, check=True, capture_output=True
+        )
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of this scene whose command line has all of these words."""

@@ -7,6 +7,7 @@ The job server is the head's own; drivers that it starts see the arena's setting
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ __all__ = ["FakeCluster", "FakeNode", "below", "free_port", "kill_tree"]
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
+PR_SET_PDEATHSIG = 1
 FAST = {
     # a node counts as dead after about three seconds
     "RAY_health_check_initial_delay_ms": "0",
@@ -49,7 +51,8 @@ class FakeNode:
     """A host: `ray start --block` and all that it has started."""
 
     process: subprocess.Popen[bytes]
-    gpus: int
+    label: str
+    """What tells it from the others, as they are all on this machine."""
 
     def tree(self) -> list[psutil.Process]:
         """Its processes, Ray's own and those of whatever runs there."""
@@ -92,7 +95,7 @@ class FakeCluster:
     def start_head(self, *, cpus: int = 0) -> None:
         """A head that answers; GPUs are on other nodes."""
         arguments = ["--head", f"--port={self.port}", f"--dashboard-port={self.dashboard_port}"]
-        self.head = self._start([*arguments, "--include-dashboard=true", f"--num-cpus={cpus}"], 0)
+        self.head = self._start([*arguments, "--include-dashboard=true", f"--num-cpus={cpus}"], "head")
         deadline = time.monotonic() + SECONDS
         while not self._answers():
             assert time.monotonic() < deadline, "the head did not come up"
@@ -102,11 +105,12 @@ class FakeCluster:
     def add_node(self, gpus: int, *, label: str | None = None) -> FakeNode:
         """A node with so many imagined GPUs; returns at once."""
         labels = {"lowbit-host": f"host-{self.started}"}
+        name = labels["lowbit-host"]
         if label is not None:
             labels["ray.io/accelerator-type"] = label
         text = ",".join(f"{key}={value}" for key, value in labels.items())
         arguments = [f"--address={self.address}", f"--num-cpus={4 * gpus}", f"--num-gpus={gpus}"]
-        node = self._start([*arguments, f"--labels={text}"], gpus)
+        node = self._start([*arguments, f"--labels={text}"], name)
         self.nodes.append(node)
         return node
 
@@ -122,24 +126,27 @@ class FakeCluster:
 
     def run(self, *command: str, log: Path) -> subprocess.Popen[str]:
         """A command of ours beside the cluster, as organizers run it: `python -m …`, settings as on the head."""
-        addresses = {"RAY_ADDRESS": self.address, "RAY_API_SERVER_ADDRESS": self.dashboard}
         with log.open("w") as file:
             return subprocess.Popen(
                 [sys.executable, *command],
                 cwd=ROOT,
-                env=self._environment() | addresses,
+                env=self.driver_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
 
+    def driver_environment(self) -> dict[str, str]:
+        """What a process beside the cluster sees."""
+        return self._environment() | {"RAY_ADDRESS": self.address, "RAY_API_SERVER_ADDRESS": self.dashboard}
+
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "LOWBIT_"))}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return kept | FAST | {"PATH": path, "PYTHONPATH": str(ROOT)} | self.environment
 
-    def _start(self, arguments: list[str], gpus: int) -> FakeNode:
+    def _start(self, arguments: list[str], label: str) -> FakeNode:
         self.started += 1
         ports = [f"--{name}-port={free_port()}" for name in ("dashboard-agent-listen", "runtime-env-agent")]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *arguments, *ports]
@@ -160,8 +167,9 @@ class FakeCluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
-        return FakeNode(process, gpus)
+        return FakeNode(process, label)
 
     def _answers(self) -> bool:
         try:
@@ -188,6 +196,11 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
                 one.send_signal(number)
         tree += [one for one in below(process.pid) if one not in tree]
     process.wait()
+
+
+def _end_with_parent() -> None:
+    """A test run that is killed takes its cluster along: `ray start --block` ends its node on SIGTERM."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def free_port() -> int:

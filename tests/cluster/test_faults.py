@@ -1,0 +1,183 @@
+"""What befalls a cluster, one thing at a time: every evaluation ends with the score that it has undisturbed."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+from cluster.scene import Scene, wait_until
+
+from lowbit_ray.records import Record
+from lowbit_ray.submission import Submission
+
+pytestmark = pytest.mark.timeout(400)
+START_S = 10
+"""A pod is held some seconds before its first step."""
+
+
+def check(scene: Scene, submission: Submission, record: Record) -> None:
+    """The right score, measured on one pod, nothing charged that was not used, nothing left."""
+    assert record.status == "done", record.error
+    assert scene.measured(record) == scene.undisturbed
+    assert scene.pods_of(submission), "no pod has the pair of timed runs and the cap"
+    at_most = (record.updated_at - scene.began(submission.id)).total_seconds() + START_S
+    assert 0 < record.charged_hours * 3600 <= at_most  # one GPU at a time, so no second is charged twice
+    scene.wait_until_idle()
+
+
+def kill_driver(scene: Scene, submission: Submission) -> None:
+    scene.driver(submission).send_signal(signal.SIGKILL)
+
+
+def kill_actor(scene: Scene, submission: Submission) -> None:
+    [actor] = scene.actors()
+    actor.send_signal(signal.SIGKILL)
+
+
+def kill_engine(scene: Scene, submission: Submission) -> None:
+    """Whichever runs next, of candidate or anchor."""
+    [engine] = wait_until(scene.engines, scene.story)
+    engine.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("strike", [kill_driver, kill_actor, kill_engine], ids=lambda strike: strike.__name__)
+@pytest.mark.parametrize("step", ["timed", "anchor"])
+def test_what_is_killed_is_made_up_for(
+    scene: Scene, strike: Callable[[Scene, Submission], None], step: str
+) -> None:
+    submission = scene.submit(f"{strike.__name__} after {step}")
+    with scene.dispatcher():
+        scene.wait_for_step(submission, step)
+        strike(scene, submission)
+        [record] = scene.wait_for([submission])
+    assert scene.faults(submission) == [True, False]
+    assert scene.attempt_of(submission, "build") == 0
+    check(scene, submission, record)
+
+
+def test_a_killed_dispatcher_leaves_its_evaluations_at_work(scene: Scene) -> None:
+    submission = scene.submit("dispatcher")
+    first = scene.start_dispatcher()
+    scene.wait_for_step(submission, "build")
+    first.kill()
+    first.wait()
+    with scene.dispatcher():
+        [record] = scene.wait_for([submission])
+    assert scene.faults(submission) == [False]
+    check(scene, submission, record)
+
+
+def test_a_lost_node_costs_a_pair_of_runs_and_no_more(scene: Scene) -> None:
+    node = scene.cluster.nodes[0]
+    submission = scene.submit("node")
+    with scene.dispatcher():
+        scene.wait_for_step(submission, "timed")
+        node.kill()
+        scene.cluster.add_node(4)
+        [record] = scene.wait_for([submission])
+    assert scene.faults(submission) == [True, False]
+    assert scene.attempt_of(submission, "build") == 0
+    assert len(scene.pods_of(submission)) == 1
+    check(scene, submission, record)
+
+
+def test_a_drained_node_is_left_and_another_one_taken(scene: Scene) -> None:
+    submission = scene.submit("drain")
+    with scene.dispatcher():
+        scene.wait_for_step(submission, "timed")
+        scene.cluster.add_node(4)
+        scene.drain(scene.cluster.nodes[-2], seconds=1)
+        [record] = scene.wait_for([submission])
+    assert scene.faults(submission) in ([True, False], [False])  # it may have ended before the node did
+    check(scene, submission, record)
+
+
+def test_a_store_that_is_away_for_a_while_loses_nothing(scene: Scene) -> None:
+    submission = scene.submit("store")
+    with scene.dispatcher():
+        scene.wait_for_step(submission, "build")
+        with scene.store_away():
+            time.sleep(8)
+        [record] = scene.wait_for([submission])
+    assert scene.faults(submission) == [False]
+    check(scene, submission, record)
+
+
+def test_a_cancelled_evaluation_is_stopped_in_its_midst(scene: Scene) -> None:
+    submission = scene.submit("cancelled")
+    with scene.dispatcher():
+        scene.wait_for_step(submission, "timed")
+        scene.cancel(submission)
+        scene.wait_until_idle()
+        wait_until(lambda: scene.arena.ledger.keys("dispatch/") == [], scene.story)
+    assert scene.record(submission) is None
+    assert scene.faults(submission) == [False]  # by no fault of ours
+
+
+def test_an_evaluation_that_fails_again_and_again_is_given_up_for_free(scene: Scene) -> None:
+    submission = scene.submit("hopeless")
+    with scene.dispatcher("--faults", "2"):
+        for _ in range(2):
+            scene.driver(submission).send_signal(signal.SIGKILL)
+            wait_until(lambda: not scene.processes("jobs.evaluate", submission.id), scene.story)
+        [record] = scene.wait_for([submission])
+    assert record.status == "failed"
+    assert "given up after 2 faults of ours" in (record.error or "")
+    assert record.charged_hours == 0
+    scene.wait_until_idle()
+
+
+def test_a_new_head_goes_on_where_the_lost_one_was(scene: Scene) -> None:
+    submissions = [scene.submit(f"head {number}") for number in range(2)]
+    first = scene.start_dispatcher()
+    scene.wait_for_step(submissions[0], "timed")
+    scene.cluster.kill_head()
+    for node in scene.cluster.nodes:
+        node.kill()
+    first.kill()
+    first.wait()
+    scene.cluster.start_head()
+    scene.cluster.add_node(4)
+    with scene.dispatcher():
+        records = scene.wait_for(submissions)
+    for submission, record in zip(submissions, records, strict=True):
+        check(scene, submission, record)
+
+
+def test_a_scored_submission_gets_the_next_pod(scene: Scene) -> None:
+    """One GPU is left to them; two dev ones wait for it when the scored one comes."""
+    code = (
+        "import sys, time, ray; ray.init(namespace='elsewhere'); "
+        "from ray.util.placement_group import placement_group as group; "
+        "taken = group([{'GPU': 3}]); taken.wait(60); print('taken', flush=True); time.sleep(600)"
+    )
+    holder = scene.cluster.run("-c", code, log=scene.cluster.root / "holder.log")
+    try:
+        wait_until(lambda: "taken" in (scene.cluster.root / "holder.log").read_text(), scene.story)
+        dev = [scene.submit(f"dev {number}", split="dev") for number in range(3)]
+        with scene.dispatcher():
+            scene.wait_for_step(dev[0], "timed")
+            scored = scene.submit("scored", split="test")
+            records = scene.wait_for([*dev, scored])
+    finally:
+        holder.kill()
+        holder.wait()
+    began = {record.id: scene.began(record.id) for record in records}
+    assert sorted(began, key=lambda name: began[name])[1] == scored.id
+
+
+def test_nothing_is_left_of_any_of_it(scene: Scene) -> None:
+    scene.wait_until_idle()
+    out = subprocess.run(
+        [sys.executable, "-c", "import ray; ray.init(log_to_driver=False); print(ray.available_resources())"],
+        env=scene.cluster.driver_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert "'GPU': 4.0" in out
+    assert not [one for one in psutil.process_iter() if "lowbit-engine" in one.name()]
