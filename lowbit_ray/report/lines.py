@@ -16,6 +16,11 @@ __all__ = ["Line", "gate_words", "headline", "in_order", "lines_of", "workload_r
 NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
 BUSY = 0.1
 """Share of the host's CPUs in others' hands above which speeds are shown with a warning."""
+HELD_BY = {
+    "filler": "a process with the rest of the GPU's memory",
+    "cgroup": "the kernel (control group of its processes)",
+    "watched": "looking at its resident memory every second",
+}
 T = TypeVar("T")
 
 
@@ -191,13 +196,15 @@ def _memory(result: Result) -> Line:
 
 
 def _cap(result: Result) -> Line:
-    runs = in_order(result.engine.budget)
+    runs = list(in_order(result.engine.budget))
     text = ", ".join(
         f"{NAMES.get(name.partition('@')[0], name)} {'healthy' if run.healthy else 'NOT healthy'} "
         f"in {run.budget_gib:.2f} GiB"
         for name, run in runs
     )
-    return Line("Hard cap", text, "served again in 1.02 × its peak; quality was measured under the largest")
+    note = "served again in 1.02 × its peak; quality was measured under the largest"
+    held = dict.fromkeys(HELD_BY[run.held_by] for _, run in runs if run.held_by is not None)
+    return Line("Hard cap", text, f"{note} · held by {', '.join(held)}" if held else note)
 
 
 def _audit(result: Result) -> Line:
