@@ -107,7 +107,7 @@ def test_the_board_shows_what_the_issue_asks(board: TestClient) -> None:
 def test_the_board_sorts_by_its_address(board: TestClient) -> None:
     rows = board.get("/api/board/qwen3-8b").json()["rows"]
     shown = re.findall(
-        r'<td class="who"><a href="/submissions/(\w+)"', board.get("/board/qwen3-8b?sort=kl").text
+        r'<th scope="row" class="who"><a href="/submissions/(\w+)"', board.get("/board/qwen3-8b?sort=kl").text
     )
     assert shown == [row["submission"] for row in sorted(rows, key=lambda row: row["kl"])]
 
