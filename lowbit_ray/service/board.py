@@ -11,15 +11,18 @@ from fastapi import Path as InPath
 from starlette.responses import Response
 
 from lowbit_ray.board import Row
-from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.problems import Refusal, problems
+from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import anybody
 
 __all__ = ["Board", "TaskId", "router"]
 
 router = APIRouter(
-    prefix="/api/board", tags=["board"], dependencies=[Depends(anybody)], responses=problems(401, 404, 429)
+    prefix="/api/board",
+    tags=["board"],
+    dependencies=[Depends(anybody)],
+    responses=problems(401, 404, 422, 429),
 )
 
 TaskId = Annotated[str, InPath(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$", examples=["qwen3-8b"])]
@@ -27,7 +30,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
-class Board(_Frozen):
+class Board(Shown):
     """A task's board, best first."""
 
     task: str

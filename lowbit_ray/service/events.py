@@ -18,12 +18,12 @@ from starlette.concurrency import run_in_threadpool
 from lowbit_ray.index import Standing
 from lowbit_ray.people import Person
 from lowbit_ray.progress import Progress
-from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal, problems
 from lowbit_ray.service.shown import find, position, progress, steps
 from lowbit_ray.service.submissions import SubmissionId
+from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import Anybody, Somebody
 
 __all__ = ["Moment", "router"]
@@ -48,7 +48,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Moment(_Frozen):
+class Moment(Shown):
     """Where a submission stands, as an event says it."""
 
     status: str

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.responses import Response
 
-from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.traffic import metric_lines
+from lowbit_ray.service.views import Shown
 
 __all__ = ["router"]
 
@@ -23,7 +23,7 @@ STALE_S = 30.0
 """An index older than this is not ready."""
 
 
-class Health(_Frozen):
+class Health(Shown):
     """How the service is."""
 
     status: str

@@ -11,11 +11,11 @@ from lowbit_ray.index import Standing, accept
 from lowbit_ray.journal import log_action
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.people import Person
-from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.addresses import allowed_address
 from lowbit_ray.service.desk import Desk
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.quota import limit_of, take
+from lowbit_ray.service.views import Shown
 from lowbit_ray.submission import Submission, new_id
 
 __all__ = ["NewSubmission", "Words", "take_in"]
@@ -33,15 +33,17 @@ Words = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_prin
 Where = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_printable)]
 
 
-class NewSubmission(_Frozen):
+class NewSubmission(Shown):
     """What a participant hands in."""
 
     task: Annotated[str, Field(min_length=1, max_length=64, examples=["qwen3-8b"])]
+    """A task of `GET /api/tasks`."""
     checkpoint: Annotated[Where, Field(examples=[f"owner/name@{COMMIT}", "s3://bucket/prefix"])]
     """A hub repository at a commit, `owner/name@<40 hex digits>`, or a folder of an allowed bucket."""
     engine: Annotated[Where | None, Field(examples=[None])] = None
     """Where `launch.sh` lies, on the engine track."""
     track: Literal["checkpoint", "engine"] = "checkpoint"
+    """`checkpoint`: served by the arena's vLLM. `engine`: by the participant's own server."""
     precision: (
         Annotated[str, Field(pattern=r"^W[0-9.]{1,8}A[0-9.]{1,8}KV[0-9.]{1,8}$", examples=["W8A8KV8"])] | None
     ) = None

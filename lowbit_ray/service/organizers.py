@@ -11,13 +11,12 @@ from starlette.concurrency import run_in_threadpool
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.index import Flag, Standing
 from lowbit_ray.journal import Action, log_action, read_actions
-from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.intake import Words
 from lowbit_ray.service.problems import problems
 from lowbit_ray.service.shown import find, shown
 from lowbit_ray.service.submissions import SubmissionId
-from lowbit_ray.service.views import FinishedView, UnfinishedView
+from lowbit_ray.service.views import FinishedView, Shown, UnfinishedView
 from lowbit_ray.service.who import Organizer
 
 __all__ = ["router"]
@@ -28,7 +27,7 @@ VIEW: dict[int | str, dict[str, Any]] = {200: {"model": FinishedView | Unfinishe
 TRIES = 20
 
 
-class NewFlag(_Frozen):
+class NewFlag(Shown):
     """Why a submission goes off the board."""
 
     reason: Words

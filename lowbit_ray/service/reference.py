@@ -11,10 +11,11 @@ from fastapi import APIRouter, Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from lowbit_ray.rules import Rules, Workload, _Frozen
+from lowbit_ray.rules import Rules, Workload
 from lowbit_ray.service.desk import TheDesk
 from lowbit_ray.service.problems import problems
 from lowbit_ray.service.quota import SCORED, Quota, used
+from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import Somebody, anybody
 from lowbit_ray.tasks import Task
 
@@ -25,7 +26,7 @@ router = APIRouter(
 )
 
 
-class TaskView(_Frozen):
+class TaskView(Shown):
     """A task as its participants need it; where its hidden material comes from is not said."""
 
     id: str
@@ -79,7 +80,7 @@ async def tasks(desk: TheDesk) -> list[TaskView]:
     return [task_view(task, desk.rules) for task in desk.tasks.values()]
 
 
-class Me(_Frozen):
+class Me(Shown):
     """Who one is, and what one has left."""
 
     name: str

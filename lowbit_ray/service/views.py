@@ -6,6 +6,8 @@ import json
 from datetime import datetime
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from lowbit_ray.index import Cancellation, Flag, Standing
 from lowbit_ray.migration import migrate
 from lowbit_ray.progress import Progress
@@ -27,7 +29,13 @@ __all__ = [
 Status = Literal["waiting", "running", "done", "rejected", "failed", "cancelled"]
 
 
-class Listed(_Frozen):
+class Shown(_Frozen):
+    """What the API shows; its schema has each field's own words."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Listed(Shown):
     """A submission in a list."""
 
     id: str
@@ -53,7 +61,7 @@ class Listed(_Frozen):
     """An organizer's reason why it is off the board."""
 
 
-class Page(_Frozen):
+class Page(Shown):
     """Some submissions, the newest first."""
 
     items: tuple[Listed, ...]
@@ -66,7 +74,7 @@ class StageView(_Frozen):
     status: Literal["waiting", "running", "done", "failed"]
 
 
-class UnfinishedView(_Frozen):
+class UnfinishedView(Shown):
     """A submission without a verdict yet; the keys of a record, and where it stands."""
 
     agent: str | None

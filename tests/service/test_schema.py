@@ -1,0 +1,118 @@
+"""The API against its own schema: complete, with examples, and kept to whatever is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.people import issue_token
+from lowbit_ray.service.app import create_app
+from lowbit_ray.service.limits import Limits, Rate
+from lowbit_ray.settings import Settings
+
+BOUNDLESS = Limits(reads=Rate(1e9, 1e9), writes=Rate(1e9, 1e9), wrong_tokens=Rate(1e9, 1e9))
+
+
+def routes() -> list[tuple[str, str]]:
+    """Of the schema, which needs no ledger."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = create_app(FolderLedger(Path(folder)), Settings()).openapi()["paths"]
+    return [(method, path) for path, methods in paths.items() for method in methods]
+
+
+ROUTES = routes()
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def token(ledger_folder: Path) -> str:
+    return issue_token(FolderLedger(ledger_folder), "olga", "organizer")
+
+
+@pytest.fixture(scope="module")
+def ledger_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("schema") / "ledger"
+
+
+@pytest.fixture(scope="module")
+def app(ledger_folder: Path) -> Iterator[FastAPI]:
+    app = create_app(FolderLedger(ledger_folder), Settings(ledger=str(ledger_folder)), limits=BOUNDLESS)
+    with TestClient(app):
+        yield app
+
+
+@pytest.fixture(scope="module")
+def api(app: FastAPI) -> Any:
+    return schemathesis.openapi.from_asgi("/api/openapi.json", app)
+
+
+def fuzz(api: Any, method: str, path: str, headers: dict[str, str], examples: int) -> None:
+    """Asks one operation whatever its schema allows, and what it does not."""
+    for mode in GenerationMode:
+
+        @seed(20261130)
+        @settings(
+            max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(case=api[path][method].as_strategy(generation_mode=mode))
+        def ask(case: Any) -> None:
+            case.call_and_validate(headers=headers, checks=CHECKS)
+
+        with contextlib.suppress(Unsatisfiable):  # without parameters nothing can be wrong
+            ask()
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_every_answer_to_anything_is_one_that_the_schema_has(
+    api: Any, token: str, method: str, path: str
+) -> None:
+    fuzz(api, method, path, {"Authorization": f"Bearer {token}"}, 20)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_whoever_has_no_token_breaks_nothing(api: Any, method: str, path: str) -> None:
+    fuzz(api, method, path, {}, 3)
+
+
+def test_every_operation_is_described_and_every_parameter_typed(app: FastAPI) -> None:
+    document = app.openapi()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], (method, path)
+            assert operation["description"], (method, path)
+            assert operation["tags"], (method, path)
+            for parameter in operation.get("parameters", []):
+                assert parameter["schema"], (method, path)
+            if path.startswith("/api/"):
+                assert "401" in operation["responses"], (method, path)
+
+
+def test_what_is_handed_in_has_examples(app: FastAPI) -> None:
+    fields = app.openapi()["components"]["schemas"]["NewSubmission"]["properties"]
+    for name in ("task", "checkpoint", "method"):
+        assert fields[name]["examples"], name
+    for name, value in fields.items():
+        assert value.get("description") or value.get("examples"), name
