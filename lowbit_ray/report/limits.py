@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from lowbit_ray.conduct import ConductLimits
 from lowbit_ray.measure.audit import Audit
 from lowbit_ray.records import Result
 from lowbit_ray.report.lines import NAMES, in_order
@@ -59,6 +60,7 @@ def limits_of(result: Result, rules: Rules, task: Task | None) -> list[Limit]:
                 margin="",
             )
         )
+    found += _conduct(result, task.conduct if task else ConductLimits())
     if result.engine.startup is not None:
         offload = result.engine.startup.offload
         found.append(
@@ -114,20 +116,51 @@ def _audit(name: str, audit: Audit, gap: float | None, rules: Rules) -> Iterator
     limits = rules.engine.timed_output_audit
     if gap is not None and audit.gap_median is not None:
         yield _at_most("rule", f"Audit, {name}: median gap, nats per token", audit.gap_median, gap)
-    least = limits.min_length_ratio
-    fill, mark = _bar(audit.length_ratio, least)
-    yield Limit(
-        kind="rule",
-        name=f"Audit, {name}: length against BF16's",
-        passed=audit.length_ratio >= least,
-        value=f"{audit.length_ratio:.3f}",
-        limit=f"at least {least:g}",
-        margin=f"{audit.length_ratio - least:+.3f}",
-        fill=fill,
-        mark=mark,
+    yield _at_least(
+        "rule", f"Audit, {name}: length against BF16's", audit.length_ratio, limits.min_length_ratio
     )
     share = audit.empty_alone / audit.picked if audit.picked else 0.0
     yield _at_most("rule", f"Audit, {name}: share of empty outputs", share, limits.max_empty_share)
+
+
+def _conduct(result: Result, limits: ConductLimits) -> Iterator[Limit]:
+    """How the server behaved when it was asked again."""
+    conduct = result.engine.conduct
+    if conduct is None:
+        return
+    words = "Time per token of a prompt asked before, against a fresh one"
+    yield _at_least("rule", words, conduct.replay.tpot_ratio, limits.replay_ratio)
+    if conduct.later_replay is not None:
+        yield _at_least(
+            "rule", f"{words}, later server", conduct.later_replay.tpot_ratio, limits.replay_ratio
+        )
+    said = conduct.consistency
+    figures = [
+        (f"Probed against timed, {NAMES.get(name, name)}: nats per token", gap, limits.self_gap_nats)
+        for name, gap in in_order(said.self_gap)
+    ]
+    figures += [
+        ("Greedy tokens that are not the likeliest of their list", said.chosen_share, limits.chosen_share),
+        ("Log-probabilities asked twice, nats apart", said.asked_again, limits.shift_nats),
+        ("Log-probabilities generated and scored, nats apart", said.forced, limits.forced_nats),
+    ]
+    for name, value, limit in figures:
+        if value is not None:
+            yield _at_most("rule", name, value, limit)
+
+
+def _at_least(kind: Literal["gate", "rule"], name: str, value: float, limit: float) -> Limit:
+    fill, mark = _bar(value, limit)
+    return Limit(
+        kind=kind,
+        name=name,
+        passed=value >= limit,
+        value=f"{value:.3f}",
+        limit=f"at least {limit:g}",
+        margin=f"{value - limit:+.3f}",
+        fill=fill,
+        mark=mark,
+    )
 
 
 def _at_most(kind: Literal["gate", "rule"], name: str, value: float, limit: float) -> Limit:

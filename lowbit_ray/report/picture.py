@@ -188,23 +188,31 @@ def _mark(point: Point, x: float, y: float, axes: _Axes) -> str:
 
 
 def _labels(marks: Sequence[tuple[Point, float, float]]) -> list[str]:
-    """Labels of the best scores first, those that do not count last, each only where none is drawn yet."""
+    """Candidates' labels first, the best before others, those that do not count last; none covers another one."""
     taken: list[tuple[float, float]] = []
     parts = []
-    for point, x, y in sorted(marks, key=lambda mark: (mark[0].kind == "unqualified", -mark[0].score)):
+    for point, x, y in sorted(marks, key=lambda mark: (ORDER.get(mark[0].kind, 1), -mark[0].score)):
         if point.kind == "other":  # stands there for comparison
             continue
         left = _flips(x)
         centre = x + (-1 if left else 1) * (10 + BOX[0] / 2)
-        if any(abs(centre - other) < BOX[0] and abs(y - height) < BOX[1] for other, height in taken):
+        height = next((at for at in (y - 9, y + 20) if _free(centre, at, taken)), None)
+        if height is None:
             continue
-        taken.append((centre, y))
+        taken.append((centre, height))
         text = point.label if len(point.label) <= LABEL else f"{point.label[: LABEL - 1]}…"
         anchor, shift = ("end", -10) if left else ("start", 10)
         parts.append(
-            f'<text class="label" x="{x + shift:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<text class="label" x="{x + shift:.1f}" y="{height:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
         )
     return parts
+
+
+ORDER = {"candidate": 0, "unqualified": 2}
+
+
+def _free(centre: float, height: float, taken: Sequence[tuple[float, float]]) -> bool:
+    return not any(abs(centre - x) < BOX[0] and abs(height - y) < BOX[1] for x, y in taken)
 
 
 def _hover(point: Point, x: float, y: float) -> str:

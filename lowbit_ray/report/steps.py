@@ -15,6 +15,8 @@ NAMES = {
     "build": "build: fetch and seal",
     "contract": "contract",
     "timed": "efficiency: candidate timed",
+    "checked": "conduct: the timed server asked again",
+    "later": "conduct: the last server asked again",
     "anchor": "efficiency: anchor timed, outputs audited",
     "capped": "efficiency: under the hard cap",
     "efficiency": "efficiency",

@@ -7,7 +7,9 @@ import pytest
 from fakes.records import moved_record
 
 from lowbit_ray import conduct
-from lowbit_ray.records import Record, StageTime
+from lowbit_ray.measure.consistency import Consistency
+from lowbit_ray.measure.replay import Replay
+from lowbit_ray.records import Conduct, Record, StageTime
 from lowbit_ray.report import advice
 from lowbit_ray.report.advice import advice_on
 from lowbit_ray.report.limits import limits_of
@@ -46,6 +48,29 @@ def test_every_gate_and_every_rule_has_its_limit_and_margin(record: Record) -> N
     assert named["Audit, serve: median gap, nats per token"].limit == "at most 0.034"
     assert named["Hard cap, long context"].passed
     assert all(limit.passed for limit in limits)
+
+
+def test_conduct_has_its_limits_where_it_was_measured(record: Record) -> None:
+    assert record.result is not None
+    before = {limit.name for limit in limits_of(record.result, RULES, TASK)}
+    conduct_part = Conduct(
+        replay=Replay(requests=8, rounds=1, tpot_ratio=0.98),
+        later_replay=Replay(requests=12, rounds=3, tpot_ratio=0.2),
+        consistency=Consistency(
+            self_gap={"serve": 0.01}, timed_tokens=64, chosen_share=0.0, asked_again=0.0, forced=None
+        ),
+        texts_disagree=None,
+        at_start=None,
+        at_end=None,
+        anchor=None,
+    )
+    engine = record.result.engine.model_copy(update={"conduct": conduct_part})
+    limits = limits_of(record.result.model_copy(update={"engine": engine}), RULES, TASK)
+    added = {limit.name: limit.passed for limit in limits if limit.name not in before}
+    assert len(added) == 5
+    assert [name for name, passed in added.items() if not passed] == [
+        "Time per token of a prompt asked before, against a fresh one, later server"
+    ]
 
 
 def test_a_broken_limit_says_so_and_its_bar_passes_the_mark() -> None:
@@ -200,5 +225,5 @@ def test_one_far_outlier_does_not_squeeze_the_picture() -> None:
 def test_labels_do_not_cover_each_other_but_every_point_says_its_name() -> None:
     points = [Point(f"team-{i}", "candidate", 1.0, 1.2, score=1.0 - i / 100) for i in range(5)]
     drawn = picture(points, front=True)
-    assert drawn.count('class="label"') == 1
+    assert drawn.count('class="label"') == 2  # one above the marks, one below
     assert all(drawn.count(f"team-{i}") >= 2 for i in range(5))
