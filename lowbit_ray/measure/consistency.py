@@ -75,16 +75,6 @@ class Consistency(_Frozen):
     def breaches(self, limits: ConductLimits) -> list[Breach]:
         """The rules that these figures break."""
         found = []
-        for name, gap in self.self_gap.items():
-            if gap is not None and gap > limits.self_gap_nats:
-                found.append(
-                    Breach(
-                        rule="two faces",
-                        where=f"workload {name}",
-                        seen=f"probed, it finds its own timed tokens {gap:.3f} nats less likely than others (median)",
-                        limit=f"≤ {limits.self_gap_nats} nats",
-                    )
-                )
         figures = (
             (
                 self.chosen_share,
@@ -106,6 +96,16 @@ class Consistency(_Frozen):
                         where="probes of consistency",
                         seen=f"{value:.3f} {words}",
                         limit=f"≤ {limit}",
+                    )
+                )
+        for name, gap in self.self_gap.items():
+            if gap is not None and gap > limits.self_gap_nats:
+                found.append(
+                    Breach(
+                        rule="two faces",
+                        where=f"workload {name}",
+                        seen=f"probed, it finds its own timed tokens {gap:.3f} nats less likely than others (median)",
+                        limit=f"≤ {limits.self_gap_nats} nats",
                     )
                 )
         return found

@@ -39,7 +39,8 @@ MAX_ANSWER_BYTES = 2**29
 """Largest whole answer: 2,048 positions of 200 log-probabilities are some 40 MB."""
 KNOWN_ERRORS = frozenset(
     "BadRequestError InternalServerError NotFoundError NotImplementedError UnprocessableEntityError "  # noqa: SIM905
-    "ServiceUnavailableError TimeoutError exceed_context_size_error invalid_request_error server_error unavailable_error "
+    "ServiceUnavailableError TimeoutError exceed_context_size_error invalid_request_error server_error "
+    "unavailable_error "
     "not_found_error not_supported_error authentication_error permission_error rate_limit_error".split()
 )
 """Types of errors of vLLM, SGLang, llama.cpp and OpenAI."""

@@ -57,11 +57,11 @@ def cap_of(evaluation: Evaluation, pod: Pod, timed: TimedSide, name: str) -> Cap
 
 def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int | None:
     """Length of the workload's requests where the pool under its cap may not hold one of the full length, else None.
+    Under the largest cap quality is asked as well, so that all that is asked of any server has to fit.
 
     vLLM refuses to start with a pool that cannot hold one request of its max_model_len; but the length is part of
     what its compile cache goes by, so that a server with another one compiles for a minute what is there already.
     """
-    workload = evaluation.task.timed_workloads(evaluation.rules)[name]
     peak, startup = timed.peaks[name], timed.startup
     if startup is not None and startup.kv_bytes_per_token:
         budget = budget_of(peak.peak_gib, evaluation.rules.engine).budget_gib
@@ -69,7 +69,15 @@ def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int
         full = evaluation.task.engine.max_model_len or evaluation.rules.engine_flags.max_model_len
         if tokens >= ROOM * full:
             return None
-    return workload.input_len + workload.output_len
+    task, workloads = evaluation.task, evaluation.task.timed_workloads(evaluation.rules)
+    lengths = {each: workload.input_len + workload.output_len for each, workload in workloads.items()}
+    if name != by_budget(timed)[-1]:
+        return lengths[name]
+    quality = (
+        task.kl.prompt_len + task.kl.max_tokens,
+        *(plan.window_len for plan in task.perplexity.values()),
+    )
+    return max(*lengths.values(), *quality)
 
 
 def capped_run(

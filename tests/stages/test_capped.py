@@ -81,3 +81,8 @@ def test_a_cap_that_holds_less_is_served_with_the_workloads_own_length(startup: 
 
 def test_an_engine_without_accounts_is_told_the_workloads_own_length() -> None:
     assert cap_length(None, "serve") == 8192 + 512
+
+
+def test_under_the_largest_cap_all_that_is_asked_fits() -> None:
+    """Quality is asked there too; without accounts a peak is the device's, the same for every workload."""
+    assert cap_length(None, "long_context") == 16000 + 256
