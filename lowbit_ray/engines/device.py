@@ -53,6 +53,8 @@ class Identity:
     name: str
     uuid: str
     driver: str
+    cuda: str | None
+    """Newest CUDA that the driver speaks; None on a CPU."""
     clock_mhz: int | None
     """Largest clock the device is allowed; None where it does not say."""
     memory_clock_mhz: int | None
@@ -123,6 +125,7 @@ class CudaDevice:
             name=str(nvml.nvmlDeviceGetName(handle)),
             uuid=str(nvml.nvmlDeviceGetUUID(handle)),
             driver=str(nvml.nvmlSystemGetDriverVersion()),
+            cuda="{}.{}".format(*divmod(int(nvml.nvmlSystemGetCudaDriverVersion_v2()) // 10, 100)),
             clock_mhz=self._maybe(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
             memory_clock_mhz=self._maybe(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
             power_limit_w=self._watts(),
@@ -204,6 +207,7 @@ class CpuDevice:
             name=_cpu_model(),
             uuid="",
             driver="",
+            cuda=None,
             clock_mhz=int(frequency.max or frequency.current) if frequency else None,
             memory_clock_mhz=None,
             power_limit_w=None,

@@ -29,6 +29,8 @@ class Gpu(BaseModel):
     uuid: str
     """As the driver gives it; the same silicon in two records has the same one."""
     driver: str
+    cuda: str | None = None
+    """Newest CUDA that the driver speaks; None in records of before it was noted."""
     total_gib: float
     clock_mhz: int | None
     """Largest allowed clock of the multiprocessors."""
@@ -85,6 +87,7 @@ def _gpu(device: Device) -> Gpu:
         name=identity.name,
         uuid=identity.uuid,
         driver=identity.driver,
+        cuda=identity.cuda,
         total_gib=round(device.total_gib, 2),
         clock_mhz=identity.clock_mhz,
         memory_clock_mhz=identity.memory_clock_mhz,

@@ -124,7 +124,7 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
                     "efficiency",
                     Efficiency,
                     lambda: Efficiency(
-                        host=pod.facts.host,
+                        host=_host(pod, anchor.timed),
                         candidate=candidate,
                         anchor=anchor,
                         budget=budget,
@@ -175,6 +175,13 @@ def _capped(
         return capped_run(evaluation, server, hidden, candidate, workload)
     except EngineError as error:
         return unhealthy(evaluation, server, candidate, workload, error)
+
+
+def _host(pod: Pod, timed: TimedSide) -> Host:
+    """The pod's host with the release of vLLM that really ran: it may stand in an environment of its own."""
+    if timed.startup is None:
+        return pod.facts.host
+    return pod.facts.host.model_copy(update={"vllm": timed.startup.vllm_version})
 
 
 def _release(timed: TimedSide, evaluation: Evaluation) -> str:

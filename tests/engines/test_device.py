@@ -64,6 +64,9 @@ class Nvml(ModuleType):
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.1"
 
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
+        return 12090
+
     def nvmlDeviceGetMaxClockInfo(self, _: str, kind: int) -> int:
         if kind == self.NVML_CLOCK_MEM:
             raise NVMLError("Not Supported")
@@ -96,6 +99,7 @@ def test_an_unknown_gpu_is_named(nvml: Nvml) -> None:
 def test_a_gpu_says_what_it_is_and_what_it_does_not_say(nvml: Nvml) -> None:
     identity = CudaDevice("0").identity()
     assert (identity.name, identity.uuid, identity.driver) == ("NVIDIA H200", "GPU-7", "580.1")
+    assert identity.cuda == "12.9"
     assert (identity.clock_mhz, identity.memory_clock_mhz, identity.power_limit_w) == (1980, None, 700.0)
 
 

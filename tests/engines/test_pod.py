@@ -237,4 +237,5 @@ def test_the_record_of_the_host_names_gpu_driver_clocks_and_power(hosts: Hosts) 
         3201,
         700.0,
     )
+    assert gpu.cuda == "13.0"
     assert pod.facts.host.ray == ray.__version__
