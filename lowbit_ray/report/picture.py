@@ -203,12 +203,15 @@ def _labels(marks: Sequence[tuple[Point, float, float]]) -> list[str]:
         text = point.label if len(point.label) <= LABEL else f"{point.label[: LABEL - 1]}…"
         anchor, shift = ("end", -10) if left else ("start", 10)
         parts.append(
-            f'<text class="label" x="{x + shift:.1f}" y="{height:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<text class="label{" more" if len(taken) > FEW else ""}" x="{x + shift:.1f}" y="{height:.1f}" '
+            f'text-anchor="{anchor}">{escape(text)}</text>'
         )
     return parts
 
 
 ORDER = {"candidate": 0, "unqualified": 2}
+FEW = 5
+"""Labels that are drawn on a phone too."""
 
 
 def _free(centre: float, height: float, taken: Sequence[tuple[float, float]]) -> bool:

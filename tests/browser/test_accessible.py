@@ -1,9 +1,14 @@
 """Every page, light and dark, on a phone and at a desk: found good by axe, no wider than the window, usable by keys."""
 
+from pathlib import Path
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Site, keep, watched
+from fakes.records import moved_record
 from playwright.sync_api import Browser, Page, expect
+
+from lowbit_ray.report.page import result_page
 
 PAGES = {
     "home": "/",
@@ -50,6 +55,20 @@ def test_the_dark_desk_too(browser: Browser, site: Site) -> None:
             keep(page, f"{name}-desk-dark")
             found = Axe().run(page, options=RULES)
             assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_standalone_page_of_a_record_too(window: str, browser: Browser, tmp_path: Path) -> None:
+    scheme, width = WINDOWS[window]
+    file = tmp_path / "result.html"
+    file.write_text(result_page(moved_record(1)))
+    view = {"width": width, "height": 800}
+    with watched(browser, file.as_uri(), color_scheme=scheme, viewport=view) as page:
+        page.goto(file.as_uri())
+        keep(page, f"standalone-{window}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = Axe().run(page, options=RULES)
+        assert found.violations_count == 0, found.generate_report()
 
 
 def test_the_first_key_offers_to_skip_to_the_content(page: Page) -> None:

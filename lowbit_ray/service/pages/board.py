@@ -24,6 +24,7 @@ router = APIRouter()
 
 DRAWN = 200
 """Points of a picture at most, the best ones."""
+KEPT_PAGES = 50
 
 
 @router.get("/board/{task}")
@@ -32,11 +33,21 @@ async def board(task: TaskId, request: Request, desk: TheDesk, person: Anybody) 
     if task not in desk.tasks:
         raise Refusal(404, "No such task", f"There are boards of {', '.join(desk.tasks)}.")
     query = BoardQuery.read(request.query_params)
-    if query.text:  # anybody can type anything: not worth keeping
-        body = board_body(desk, task, query)
-    else:
+    if _recurs(desk, task, query):
         body = desk.per_verdict(f"board page {task} {query}", lambda: board_body(desk, task, query))
+    else:
+        body = board_body(desk, task, query)
     return frame(desk, person, f"Board of {desk.tasks[task].title}", body, here=f"/board/{task}")
+
+
+def _recurs(desk: Desk, task: str, query: BoardQuery) -> bool:
+    """Whether others will ask the same: what anybody can make up is not worth keeping."""
+    known = desk.per_verdict(f"precisions {task}", lambda: _precisions(desk.index.board(task, desk.rules)))
+    return not query.text and query.precision in {"", *known} and query.page <= KEPT_PAGES
+
+
+def _precisions(rows: Sequence[Row]) -> list[str]:
+    return sorted({row.precision for row in rows if row.precision})
 
 
 def board_body(desk: Desk, task: str, query: BoardQuery) -> Markup:
@@ -51,7 +62,7 @@ def board_body(desk: Desk, task: str, query: BoardQuery) -> Markup:
         columns=COLUMNS,
         shown=query.shown(rows),
         everything=len(rows),
-        precisions=sorted({row.precision for row in rows if row.precision}),
+        precisions=_precisions(rows),
         picture=picture([_anchor(), *drawn], scale=desk.rules.rules.scale, front=True) if drawn else "",
         drawn=len(drawn),
         cost_scale=desk.rules.rules.cost_scale,

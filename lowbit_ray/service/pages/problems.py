@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import logging
+from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,8 @@ from lowbit_ray.service.pages.site import frame, part
 from lowbit_ray.service.problems import MEDIA_TYPE, Problem
 
 __all__ = ["PageProblems"]
+
+log = logging.getLogger(__name__)
 
 API = ("/api", "/healthz", "/readyz", "/metrics", "/static")
 """Whoever asks here reads JSON or text."""
@@ -21,6 +24,7 @@ WORDS = {
     413: "What was sent is too large.",
     422: "Some part of the address or the form is not as expected.",
     429: "Please wait a little, then load the page again.",
+    500: "The fault is ours and has been noted.",
     503: "Nothing that was accepted is lost. Please load the page again in a moment.",
 }
 
@@ -36,21 +40,30 @@ class PageProblems:
             await self._app(scope, receive, send)
             return
         start: Message | None = None
+        begun = False
         body = bytearray()
 
         async def turned(message: Message) -> None:
-            nonlocal start
+            nonlocal start, begun
             if message["type"] == "http.response.start" and _is_problem(message):
                 start = message
                 return
             if start is None:
+                begun = True
                 await send(message)
                 return
             body.extend(message.get("body", b""))
             if not message.get("more_body", False):
-                await _send_page(start, bytes(body), send)
+                begun = True
+                await _page(Problem.model_validate_json(bytes(body)), start["headers"], send)
 
-        await self._app(scope, receive, turned)
+        try:
+            await self._app(scope, receive, turned)
+        except Exception:
+            if begun:
+                raise  # half a page is out already
+            log.exception("%s %s", scope["method"], scope["path"])
+            await _page(Problem(title="Something went wrong", status=500), [], send)
 
 
 def _wants_page(scope: Scope) -> bool:
@@ -62,13 +75,12 @@ def _is_problem(start: Message) -> bool:
     return Headers(raw=start["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
 
 
-async def _send_page(start: Message, body: bytes, send: Send) -> None:
-    problem = Problem.model_validate(json.loads(body))
-    status = problem.status
-    inner = part("problem.html", problem=problem, words=WORDS.get(status, ""))
-    page = frame(None, None, f"{status}: {problem.title}", inner, status=status)
-    headers = MutableHeaders(raw=list(start["headers"]))
+async def _page(problem: Problem, given: Iterable[tuple[bytes, bytes]], send: Send) -> None:
+    """The problem as a page, with the headers that were given with it."""
+    inner = part("problem.html", problem=problem, words=WORDS.get(problem.status, ""))
+    page = frame(None, None, f"{problem.status}: {problem.title}", inner, status=problem.status)
+    headers = MutableHeaders(raw=list(given))
     headers["content-type"] = page.headers["content-type"]
     headers["content-length"] = str(len(page.body))
-    await send({**start, "headers": headers.raw})
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers.raw})
     await send({"type": "http.response.body", "body": bytes(page.body)})

@@ -241,6 +241,21 @@ def test_errors_are_pages_for_browsers_and_problems_for_programs(client: TestCli
     assert api.headers["content-type"] == "application/problem+json"
 
 
+def test_a_fault_of_ours_is_a_page_that_says_no_more(
+    board: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr("lowbit_ray.service.pages.home.task_view", broken)
+    page = board.get("/", headers=HTML)
+    assert page.status_code == 500
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "a secret of the inside" not in page.text
+    assert "a secret of the inside" in caplog.text
+
+
 def test_an_unknown_address_does_not_come_back_as_markup(client: TestClient) -> None:
     page = client.get("/<script>alert(1)</script>", headers=HTML)
     assert page.status_code == 404
