@@ -43,7 +43,7 @@ async def time_one(
         f"{run.requests} × {workload.input_len} + {workload.output_len} tokens, all of the exact length; "
         f"{run.output_throughput:.1f} tok/s, {run.median_tpot_ms:.1f} ms a token"
     )
-    found = [Finding(what=f"workload {name}", level="good", found=seen)]
+    found = [Finding(what=name, level="good", found=seen)]
     if not run.token_ids_returned:
         found.append(
             Finding(

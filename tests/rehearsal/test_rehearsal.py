@@ -29,7 +29,7 @@ def test_an_honest_engine_is_good_in_everything(arena: Arena, tmp_path: Path) ->
     found = rehearsed(arena, tmp_path)
     assert [(one.what, one.found) for one in found if one.level == "bad"] == []
     made = {one.what for one in found}
-    assert {"workload serve", "log-probabilities", "order", "one face", "answer cache", "chat"} <= made
+    assert {"serve", "log-probabilities", "order", "one face", "answer cache", "chat"} <= made
     assert {"hard cap", "end"} <= made
 
 

@@ -52,6 +52,8 @@ def small_task(folder: Path) -> None:
         domain |= {"items": 4}
     fields["audit"] |= {"samples": 2}
     fields["speed_floor"] = 0.1
+    # threads that wait for each other crawl where other tests run beside them
+    fields["pod"] |= {"cpus": 1}
     folder.mkdir(parents=True)
     (folder / "smollm2-135m.yaml").write_text(yaml.safe_dump(fields, sort_keys=False))
 
