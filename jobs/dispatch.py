@@ -19,6 +19,8 @@ from lowbit_ray.dispatch.tickets import Backoff
 from lowbit_ray.errors import InfraError
 from lowbit_ray.evaluate import abandon
 from lowbit_ray.ledger import open_ledger
+from lowbit_ray.metrics import set_queue, set_verdicts
+from lowbit_ray.session import join_own_job
 from lowbit_ray.settings import settings
 from lowbit_ray.tasks import load_task
 
@@ -40,10 +42,22 @@ def main() -> int:
         backoff=Backoff(first_s=options.retry_s, busy_s=options.retry_s, faults=options.faults),
     )
     told = _json if options.json else _lines
+    publishes = join_own_job()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    return _run(dispatcher, told, ended, options)
+    return _run(dispatcher, _publishing(dispatcher, told) if publishes else told, ended, options)
+
+
+def _publishing(dispatcher: Dispatcher, told: Callable[[Status], str]) -> Callable[[Status], str]:
+    """Tells Prometheus as well, by Ray."""
+
+    def tell(status: Status) -> str:
+        set_queue(len(status.queue) + len(status.delayed), len(status.ahead) + len(status.on_pod))
+        set_verdicts(dispatcher.verdicts())
+        return told(status)
+
+    return tell
 
 
 def _run(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import ray
 
-__all__ = ["ray_session"]
+__all__ = ["join_own_job", "ray_session"]
 
 NAMESPACE = "lowbit"
 LOCAL_MEMORY = 2**42
@@ -20,6 +20,23 @@ ENVIRONMENT = {
     # Else Ray runs its workers, and so the engines that are timed, at niceness 15: behind everything on the host.
     "RAY_worker_niceness": "0",
 }
+
+
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""What Ray's job server gives a driver that it starts."""
+
+
+def join_own_job() -> bool:
+    """Joins the cluster that started this process as a job; False, and nothing done, where none did.
+
+    For drivers that need Ray only to publish metrics: one that was started by hand outlives the cluster's head, which
+    a process that has joined does not.
+    """
+    if JOB not in os.environ:
+        return False
+    if not ray.is_initialized():
+        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+    return True
 
 
 @contextlib.contextmanager

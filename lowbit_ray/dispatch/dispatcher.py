@@ -6,6 +6,7 @@ before a job is started, the job's name follows from it, and the evaluation itse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from lowbit_ray.index import Index, Standing
 from lowbit_ray.lease import LeaseHeld, attempts
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
+from lowbit_ray.standing import TERMINAL
 from lowbit_ray.tasks import PodShape
 
 __all__ = ["Dispatcher", "Jobs", "Status"]
@@ -121,6 +123,11 @@ class Dispatcher:
             given_up=tuple(seen.given_up),
             blocked=seen.blocked,
         )
+
+    def verdicts(self) -> dict[str, int]:
+        """How many submissions have ended how, as of the last look."""
+        counts: Counter[str] = Counter(each.state.status for each in self._index.standings.values())
+        return {status: counts[status] for status in sorted(TERMINAL)}
 
     def _settle(self, name: str, held: Held, seen: _Look) -> Place:
         """Where a submission with a ticket stands, after what follows from how its job is."""
