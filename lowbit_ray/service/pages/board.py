@@ -9,6 +9,9 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from lowbit_ray.board import Row
+from lowbit_ray.errors import LedgerError
+from lowbit_ray.measure.noise_floor import floor_of
+from lowbit_ray.report.floor import floor_words
 from lowbit_ray.report.picture import Point, picture
 from lowbit_ray.service.board import TaskId
 from lowbit_ray.service.desk import Desk, TheDesk
@@ -16,7 +19,9 @@ from lowbit_ray.service.pages.board_query import COLUMNS, BoardQuery
 from lowbit_ray.service.pages.site import frame, part
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.reference import task_view
+from lowbit_ray.service.shown import Memory
 from lowbit_ray.service.who import Anybody
+from lowbit_ray.stages.floor import read_runs
 
 __all__ = ["board_body", "points_of", "router"]
 
@@ -25,6 +30,7 @@ router = APIRouter()
 DRAWN = 200
 """Points of a picture at most, the best ones."""
 KEPT_PAGES = 50
+FLOORS: Memory[tuple[str, ...]] = Memory(most=64, fresh_s=60.0)
 
 
 @router.get("/board/{task}")
@@ -33,10 +39,12 @@ async def board(task: TaskId, request: Request, desk: TheDesk, person: Anybody) 
     if task not in desk.tasks:
         raise Refusal(404, "No such task", f"There are boards of {', '.join(desk.tasks)}.")
     query = BoardQuery.read(request.query_params)
+    floors = await FLOORS.get((id(desk), task), lambda: _floors(desk, task))
     if _recurs(desk, task, query):
-        body = desk.per_verdict(f"board page {task} {query}", lambda: board_body(desk, task, query))
+        key = f"board page {task} {query} {floors}"
+        body = desk.per_verdict(key, lambda: board_body(desk, task, query, floors))
     else:
-        body = board_body(desk, task, query)
+        body = board_body(desk, task, query, floors)
     return frame(desk, person, f"Board of {desk.tasks[task].title}", body, here=f"/board/{task}")
 
 
@@ -50,7 +58,21 @@ def _precisions(rows: Sequence[Row]) -> list[str]:
     return sorted({row.precision for row in rows if row.precision})
 
 
-def board_body(desk: Desk, task: str, query: BoardQuery) -> Markup:
+def _floors(desk: Desk, task: str) -> tuple[str, ...]:
+    """The task's noise floor in words, one line a device and release."""
+    try:
+        runs = read_runs(desk.ledger, task)
+    except (LedgerError, ValueError):  # the board does not need it
+        return ()
+    found = []
+    for way in dict.fromkeys(run.measurement for run in runs.runs):
+        floor = floor_of(runs.runs, way)
+        if floor is not None:
+            found.append(f"{way.device}, {way.release}: {floor_words(floor)}")
+    return tuple(found)
+
+
+def board_body(desk: Desk, task: str, query: BoardQuery, floors: Sequence[str] = ()) -> Markup:
     """The page's body."""
     rows = desk.index.board(task, desk.rules)
     left = query.filtered(rows)
@@ -65,6 +87,7 @@ def board_body(desk: Desk, task: str, query: BoardQuery) -> Markup:
         precisions=_precisions(rows),
         picture=picture([_anchor(), *drawn], scale=desk.rules.rules.scale, front=True) if drawn else "",
         drawn=len(drawn),
+        floors=floors,
         cost_scale=desk.rules.rules.cost_scale,
     )
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from lowbit_ray.board import Row
+from lowbit_ray.conduct import RULES
 from lowbit_ray.rules import Rules
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.pages.site import frame, part
@@ -89,6 +90,7 @@ def _scoring(desk: Desk) -> Markup:
         limits=desk.rules.engine.timed_output_audit,
         tasks=[task_view(task, desk.rules) for task in desk.tasks.values()],
         audits={name: task.audit.median_gap_limit for name, task in desk.tasks.items()},
+        conduct=RULES,
         leader_task=task,
         leader=row,
     )

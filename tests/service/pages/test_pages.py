@@ -11,6 +11,8 @@ from fakes.records import fill, moved_record, store, wait
 from fastapi.testclient import TestClient
 
 from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.measure.noise_floor import FloorRun, FloorRuns
+from lowbit_ray.stages.floor import floor_key
 from lowbit_ray.submission import Submission
 
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
@@ -121,6 +123,28 @@ def test_a_flagged_row_is_marked_with_its_reason(
     for page in ("/board/qwen3-8b", "/submissions/0000000000000001", "/submissions", "/"):
         assert "<script>alert" not in board.get(page).text
     assert "Flagged by an organizer" in board.get("/submissions/0000000000000001").text
+
+
+def test_the_board_shows_the_noise_floor(client: TestClient, ledger: FolderLedger) -> None:
+    spread = dict.fromkeys(("speed", "memory", "score"), 1.01) | dict.fromkeys(
+        ("kl", "mean_drop", "length_shift"), 0.0
+    )
+    runs = [
+        FloorRun.model_validate(
+            spread
+            | {
+                "submission": f"{number:016x}",
+                "finished_at": "2026-11-30T10:00:00Z",
+                "measurement": {"device": "1 × H200", "release": "0.25.1", "rules_version": "23"},
+                "speeds": {"serve": 1.0 + number / 100},
+            }
+        )
+        for number in (1, 2)
+    ]
+    floor = FloorRuns(task_id="qwen3-8b", runs=tuple(runs))
+    ledger.create(floor_key("qwen3-8b"), floor.model_dump_json().encode())
+    text = client.get("/board/qwen3-8b").text
+    assert "1 × H200, 0.25.1: BF16 against itself, 2 evaluations" in text
 
 
 def test_a_record_shows_all_of_its_sections(board: TestClient) -> None:
