@@ -193,7 +193,7 @@ class Scene:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                line = " ".join(process.cmdline())
+                line = " ".join(command(process))
                 mine = str(self.arena.root) in line or self.arena.settings.ledger == process.environ().get(
                     "LOWBIT_LEDGER"
                 )
@@ -205,8 +205,13 @@ class Scene:
         """The driver's own process, not the shell around it."""
         return wait_until(lambda: self.processes("-m jobs.evaluate", submission.id), self.story)[-1]
 
-    def engines(self) -> list[psutil.Process]:
-        return self.processes("engine.py", "--model")
+    def engines(self, folder: str = "") -> list[psutil.Process]:
+        """The engines themselves, not what supervises them; those whose model lies below `folder`."""
+        return [
+            one
+            for one in self.processes("engine.py", "--model", folder)
+            if "supervisor.py" not in "".join(command(one))
+        ]
 
     def actors(self) -> list[psutil.Process]:
         return self.processes("ray::EngineActor")
@@ -214,8 +219,10 @@ class Scene:
     def wait_until_idle(self) -> None:
         """Until no driver, actor or engine is left."""
         wait_until(
-            lambda: not (self.processes("jobs.evaluate") or self.actors() or self.engines()),
-            lambda: f"left behind: {self.processes('jobs.evaluate'), self.actors(), self.engines()}",
+            lambda: not (self.processes("jobs.evaluate") or self.actors() or self.processes("--model")),
+            lambda: (
+                f"left behind: {self.processes('jobs.evaluate'), self.actors(), self.processes('--model')}"
+            ),
             60,
         )
 
@@ -229,6 +236,14 @@ class Scene:
             end(process)
         self.cluster.close()
         shutil.rmtree(self.cluster.root, ignore_errors=True)
+
+
+def command(process: psutil.Process) -> list[str]:
+    """Its command line; empty where it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def wait_until(done: Callable[[], Any], story: Callable[[], str], seconds: float = SECONDS) -> Any:

@@ -38,8 +38,10 @@ def kill_actor(scene: Scene, submission: Submission) -> None:
 
 
 def kill_engine(scene: Scene, submission: Submission) -> None:
-    """Whichever runs next, of candidate or anchor."""
-    [engine] = wait_until(scene.engines, scene.story)
+    """The anchor's while it is timed, or the candidate's under its cap."""
+    timed = scene.arena.ledger.keys(f"submissions/{submission.id}/stages/anchor")
+    folder = submission.id if timed else "sources"
+    engine = wait_until(lambda: scene.engines(folder), scene.story)[0]
     engine.send_signal(signal.SIGKILL)
 
 

@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
         "serve": {
             "description": "a few long prompts, short answers",
             "input_len": 1024,
-            "output_len": 8,
+            "output_len": 64,
             "num_prompts": 4,
             "max_concurrency": 2,
             "request_rate": "inf",
