@@ -157,3 +157,15 @@ def test_a_wrong_token_does_not_log_in(client: TestClient) -> None:
     answer = client.post("/login", data={"token": "lowbit_wrong"}, follow_redirects=False)
     assert answer.status_code == 401
     assert "set-cookie" not in answer.headers
+
+
+def test_a_participant_who_submits_in_a_loop_is_slowed_down_and_an_organizer_is_not(
+    client: TestClient, as_: As
+) -> None:
+    path = "/api/submissions/0123456789abcdef"
+    ours = [client.delete(path, headers=as_("olga")).status_code for _ in range(40)]
+    theirs = [client.delete(path, headers=as_("ann")) for _ in range(40)]
+    assert set(ours) == {404}
+    assert theirs[0].status_code == 404
+    assert theirs[-1].status_code == 429
+    assert int(theirs[-1].headers["retry-after"]) >= 1
