@@ -226,6 +226,23 @@ def test_lesson_32_only_the_top_k_travel(anchor: Served) -> None:
     assert answer.ids.shape == (15, 7)
 
 
+def test_lesson_33_the_divergence_is_computed_here_of_what_any_server_answers(
+    anchor: Served, candidate: Served
+) -> None:
+    """No engine has to be able to: all three ways to ask give the same."""
+    anchor.base["tokens_per_s"] = candidate.base["tokens_per_s"] = 0
+    said = asyncio.run(make_reference(anchor.tell().endpoint, prompts(3), PLAN, timeout_s=10))
+    values = []
+    for faults in ({}, {"no_prompt_logprobs": True}, {"no_prompt_logprobs": True, "no_echo": True}):
+        candidate.tell(faults=faults)
+        values.append(asyncio.run(measure_kl(candidate.endpoint, said, concurrency=2, timeout_s=10)))
+    assert [value.method for value in values] == list(METHODS)
+    assert values[0].kl > 0
+    # where the server lists no more than its top K, a text's own token beyond them is unknown: a lower bound
+    assert values[0].kl == pytest.approx(values[1].kl)
+    assert 0 < values[2].kl <= values[1].kl + 1e-9
+
+
 def test_lesson_34_a_limit_on_log_probabilities_is_named_with_its_flag(anchor: Served) -> None:
     anchor.tell(faults={"few_logprobs": 3})
     with pytest.raises(EngineAnswerError, match="--max-logprobs"):
