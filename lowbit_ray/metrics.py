@@ -20,7 +20,8 @@ METRICS = {
     "lowbit_gpu_dirty_total": "nodes that went into quarantine: a device was not clean or did not answer",
 }
 """Every metric and what it counts; Ray puts `ray_` before the name."""
-SECONDS = [1, 5, 15, 30, 60, 120, 300, 600, 1200, 2400, 4800]
+SECONDS = [1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 3600]
+"""Bounds of the histogram; Ray hands on in which of them a value fell, not the value."""
 
 
 @cache
