@@ -4,6 +4,7 @@ KubeRay's custom resource definitions are not part of any package, so its fields
 reference of KubeRay 1.6 lists them: a field that is not listed, or missing, fails.
 """
 
+import importlib
 import json
 import re
 import tomllib
@@ -295,6 +296,16 @@ def test_the_serve_file_is_what_serves_schema_asks() -> None:
 
 def test_kuberays_service_deploys_the_same_as_the_serve_file() -> None:
     assert yaml.safe_load(read("kuberay/rayservice.yaml")["spec"]["serveConfigV2"]) == read("serve.yaml")
+
+
+def test_the_service_takes_the_arguments_of_the_serve_file() -> None:
+    application = read("serve.yaml")["applications"][0]
+    module, _, function = application["import_path"].partition(":")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own models
+        deploy = importlib.import_module(module)
+    assert callable(getattr(deploy, function))
+    assert deploy.Arguments.model_validate(application["args"]).replicas == 2
 
 
 # ---- image
