@@ -90,7 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     limits, backoff = Limits(), Backoff()
     parser.add_argument("--once", action="store_true", help="look once, say what was found and done, and end")
-    parser.add_argument("--json", action="store_true", help="one JSON object a look that found something new")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=settings().log == "json",
+        help="one JSON object a look that found something new; so with LOWBIT_LOG=json",
+    )
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between looks (2)")
     parser.add_argument(
         "--ahead",

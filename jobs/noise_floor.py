@@ -17,8 +17,9 @@ from lowbit_ray.errors import LowbitError
 from lowbit_ray.evaluate import BUSY
 from lowbit_ray.lease import LeaseHeld
 from lowbit_ray.noise_floor import run
-from lowbit_ray.report.console import ConsoleWatch
 from lowbit_ray.report.floor import render_floors
+from lowbit_ray.report.log import told
+from lowbit_ray.settings import settings
 
 
 def main() -> int:
@@ -31,19 +32,19 @@ def main() -> int:
     parser.add_argument("task", help="name of the task, such as qwen3-8b")
     parser.add_argument("--times", type=int, default=3, help="evaluations to add (default 3)")
     parser.add_argument("--json", action="store_true", help="print JSON: every evaluation so far")
+    parser.add_argument(
+        "--log", choices=("text", "json"), default=settings().log, help="form of standard error (LOWBIT_LOG)"
+    )
     arguments = parser.parse_args()
-    console = Console(stderr=True)
     # Ray stops a job with it; as an exception it lets the pod go and the lease say how it ended
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with ConsoleWatch(console) as watch:
+        with told(arguments.log, f"noise floor of {arguments.task}") as watch:
             runs = run(arguments.task, arguments.times, watch)
-    except LeaseHeld as error:
-        console.print(str(error), markup=False)
-        return BUSY
     except LowbitError as error:
-        console.print(f"{type(error).__name__}: {error}", markup=False)
-        return 1
+        if arguments.log == "text":
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return BUSY if isinstance(error, LeaseHeld) else 1
     if arguments.json:
         sys.stdout.write(runs.model_dump_json(indent=1) + "\n")
     else:
