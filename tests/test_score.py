@@ -112,7 +112,7 @@ def test_better_than_the_anchor_earns_no_drift_bonus() -> None:
     assert score(replace(anchor_itself(), mean_drop=-0.05), RULES).score == 1.0
 
 
-def test_drift_and_its_error_share_their_weights() -> None:
+def test_lesson_63_drift_and_its_error_share_their_weights() -> None:
     weights = DriftWeights.of(RULES.rules)
     assert weights.drift(0.01, 0.0) == weights.standard_error(0.01, 0.0)
     assert weights.drift(0.0, 0.01) == weights.standard_error(0.0, 0.01)

@@ -14,7 +14,7 @@ from typing import Any
 from lowbit_ray.checkpoint.json_file import read_object
 from lowbit_ray.errors import CheckpointError
 
-__all__ = ["ModelConfig", "QuantizationSource", "read_config"]
+__all__ = ["KEYS", "LEGACY_FILES", "ModelConfig", "QuantizationSource", "read_config"]
 
 KEYS = ("quantization_config", "compression_config")
 """Where config.json itself may hold it, in vLLM's order (formats.md 3.2)."""

@@ -24,6 +24,7 @@ from lowbit_ray.checkpoint.files import list_files, unsafe_files
 from lowbit_ray.checkpoint.findings import Finding
 from lowbit_ray.checkpoint.generation import compare_generation
 from lowbit_ray.checkpoint.header import Headers, Tensor
+from lowbit_ray.checkpoint.kv_scales import check_calibration
 from lowbit_ray.checkpoint.precision import Precision
 from lowbit_ray.checkpoint.reading import Checkpoint, Reading, read_both, read_checkpoint
 from lowbit_ray.checkpoint.tokenizing import compare_tokenizers
@@ -83,6 +84,7 @@ def judge(
     findings = [
         *compare_architecture(source.config.data, candidate.config.data),
         *reading.findings,
+        *check_calibration(candidate.headers, reading.plan.kv if reading.plan else None),
         *_foreign(reading.foreign, share, limit),
         *unsafe_files(folder, list_files(folder), breaks=track == "checkpoint"),
         *_unindexed(candidate.headers),

@@ -11,14 +11,17 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from lowbit_ray.checkpoint.json_file import parse_object, read_object
 from lowbit_ray.errors import CheckpointError
 
-__all__ = ["DTYPE_BITS", "Headers", "Tensor", "read_headers"]
+__all__ = ["DTYPE_BITS", "Headers", "Tensor", "read_bytes", "read_headers"]
 
 DTYPE_BITS = {
     "BOOL": 8,
@@ -182,6 +185,18 @@ def _read_file(path: Path) -> list[Tensor]:
             what, where=path.name, found=f"{data_bytes} bytes after the header", expected=f"{position} bytes"
         )
     return [span[3] for span in spans]
+
+
+def read_bytes(folder: Path, tensors: Iterable[Tensor]) -> Iterator[tuple[Tensor, bytes]]:
+    """Each of some small tensors, of headers that have been read, with its bytes."""
+    for file, group in groupby(sorted(tensors, key=attrgetter("file", "name")), attrgetter("file")):
+        header, data_bytes = _read_header(folder / file)
+        with (folder / file).open("rb") as opened:
+            start = opened.seek(0, os.SEEK_END) - data_bytes
+            for tensor in group:
+                begin, end = header[tensor.name]["data_offsets"]
+                opened.seek(start + begin)
+                yield tensor, opened.read(end - begin)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:

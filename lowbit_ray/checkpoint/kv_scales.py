@@ -11,11 +11,16 @@ from collections.abc import Iterable, Mapping
 
 from lowbit_ray.checkpoint.findings import Finding
 from lowbit_ray.checkpoint.formats.scheme import KVScheme
+from lowbit_ray.checkpoint.header import Headers, read_bytes
 from lowbit_ray.checkpoint.names import Weight
 from lowbit_ray.checkpoint.stored import Candidate
 
-__all__ = ["check_kv_scales"]
+__all__ = ["check_calibration", "check_kv_scales"]
 
+ONE = {"BF16": b"\x80\x3f", "F16": b"\x00\x3c", "F32": b"\x00\x00\x80\x3f"}
+"""The number as it is stored."""
+LARGEST_SCALE = 4096
+"""Numbers: one a head, at most."""
 ATTENTION = ("self_attn", "mixer", "attn", "attention")
 SUFFIXES = {
     letter: (
@@ -72,6 +77,32 @@ def check_kv_scales(
         rule="companions",
         breaks=kv.scales == "required" or not wholly,
     )
+
+
+def check_calibration(headers: Headers, kv: KVScheme | None) -> Iterable[Finding]:
+    """Yields a note where every KV scale that is there is exactly 1: an export that was never calibrated (lesson 60).
+
+    Only the values of such scales are read, a few bytes each.
+    """
+    if kv is None or kv.kind != "float" or kv.bits != 8:
+        return
+    endings = tuple(f".{suffix}" for suffixes in SUFFIXES.values() for suffix in suffixes)
+    scales = [
+        tensor
+        for name, tensor in headers.tensors.items()
+        if name.endswith(endings) and tensor.dtype in ONE and tensor.elements <= LARGEST_SCALE
+    ]
+    values = read_bytes(headers.folder, scales)
+    if scales and all(data == ONE[tensor.dtype] * tensor.elements for tensor, data in values):
+        yield Finding(
+            file=scales[0].file,
+            field=scales[0].name,
+            found=f"1.0 in all of {len(scales)} scales",
+            expected="scales from a calibration",
+            summary="every scale of the KV cache is 1: it was not calibrated, and large keys or values are cut off",
+            rule="companions",
+            breaks=False,
+        )
 
 
 def _attention_modules(source: Mapping[str, Weight]) -> list[str]:

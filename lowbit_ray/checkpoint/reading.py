@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowbit_ray.checkpoint.companions import is_companion
-from lowbit_ray.checkpoint.config import ModelConfig, QuantizationSource, read_config
+from lowbit_ray.checkpoint.config import KEYS, LEGACY_FILES, ModelConfig, QuantizationSource, read_config
 from lowbit_ray.checkpoint.findings import Finding, finding_of, show
 from lowbit_ray.checkpoint.formats import plan_for
 from lowbit_ray.checkpoint.formats.scheme import Plan
-from lowbit_ray.checkpoint.header import Headers, Tensor, read_headers
+from lowbit_ray.checkpoint.header import DTYPE_BITS, Headers, Tensor, read_headers
 from lowbit_ray.checkpoint.kv_scales import check_kv_scales
 from lowbit_ray.checkpoint.names import FUSED, Weight, aliases, canonical, source_weight
 from lowbit_ray.checkpoint.patterns import Matcher
@@ -75,6 +75,10 @@ def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
         else:
             stored.append(held)
             findings += held.problems
+    if plan is None and any(
+        _is_narrow(tensor, source.headers) for tensor in candidate.headers.tensors.values()
+    ):
+        findings.insert(0, _undescribed())
     findings += check_kv_scales(weights, tensors, plan.kv if plan else None)
     findings += _uneven_shards(stored)
     reviews = plan.reviews if plan else ()
@@ -83,6 +87,25 @@ def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
     foreign = [tensor for name, tensor in tensors.unused().items() if not is_companion(name, tensor, weights)]
     foreign.sort(key=lambda tensor: (-tensor.nbytes, tensor.name))
     return Reading(tuple(stored), plan, precision, tuple(dict.fromkeys(findings)), tuple(foreign))
+
+
+def _is_narrow(tensor: Tensor, source: Headers) -> bool:
+    """Whether it holds narrow or packed numbers that the source does not have."""
+    same = source.tensors.get(tensor.name)
+    narrow = DTYPE_BITS[tensor.dtype] <= 8 or tensor.dtype in ("I32", "U32")
+    return narrow and (same is None or same.dtype != tensor.dtype)
+
+
+def _undescribed() -> Finding:
+    """Lesson 54: what engines report as a missing config file, with every place that was looked at."""
+    return Finding(
+        file="config.json",
+        field=KEYS[0],
+        found=f"nothing there, nor under {KEYS[1]}, nor in {', '.join(LEGACY_FILES)}",
+        expected="the method and its settings, as the quantization tool writes them",
+        summary="weights are quantized and nothing says how",
+        rule="precision",
+    )
 
 
 def _plan(config: ModelConfig, weights: Mapping[str, Weight]) -> tuple[Plan | None, list[Finding]]:

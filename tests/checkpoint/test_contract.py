@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,7 @@ def test_the_sources_own_head_may_not_be_tied_away(check: Check) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["k_scale", "v_scale"])
-def test_a_kv_scale_that_one_layer_lacks_is_found(check: Check, suffix: str) -> None:
+def test_lesson_58_a_kv_scale_that_one_layer_lacks_is_found(check: Check, suffix: str) -> None:
     tensors = KV_RECIPE.tensors()
     del tensors[f"model.layers.1.self_attn.{suffix}"]
     finding = broken(check(tensors, KV_RECIPE.config()))[0]
@@ -255,6 +256,25 @@ def test_modelopt_kv_without_scales_is_served_with_one_and_only_mentioned(check:
     contract = check(tensors, recipe.config())
     assert contract.kept
     assert "scale 1.0" in contract.findings[0].summary
+
+
+@pytest.mark.parametrize(("value", "noted"), [(1.0, True), (0.07, False)])
+def test_lesson_60_kv_scales_that_are_all_one_are_worth_a_note(
+    tmp_path: Path, source: Path, rules: Rules, value: float, noted: bool
+) -> None:
+    folder = write_checkpoint(tmp_path, KV_RECIPE.tensors(), KV_RECIPE.config())
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    for name, entry in json.loads(data[8:start]).items():
+        if name.endswith((".k_scale", ".v_scale")):
+            begin, end = (start + offset for offset in entry["data_offsets"])
+            data[begin:end] = struct.pack("<f", value)
+    (folder / "model.safetensors").write_bytes(data)
+    contract = check_contract(source, folder, rules)
+    assert contract.kept
+    assert [finding.summary.partition(":")[0] for finding in contract.findings] == (
+        ["every scale of the KV cache is 1"] if noted else []
+    )
 
 
 def test_two_quantization_configs_that_disagree_break_the_contract(check: Check) -> None:

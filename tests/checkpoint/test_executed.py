@@ -107,7 +107,7 @@ def test_the_kernel_decides_the_activations(tmp_path: Path, recipe: str, line: s
         ("compressed-tensors fp8, static, fp8 KV", "bfloat16", 16),
     ],
 )
-def test_the_kv_dtype_of_the_command_line_goes_before_the_checkpoint(
+def test_lesson_51_the_kv_dtype_that_the_engine_started_with_goes_before_the_checkpoint(
     tmp_path: Path, recipe: str, dtype: str, bits: float
 ) -> None:
     executed = executed_precision(read(tmp_path, recipe), None, engine_line(kv_cache_dtype=dtype))

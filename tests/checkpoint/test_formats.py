@@ -97,7 +97,7 @@ def test_effective_bits_count_every_byte_of_weights_and_companions(
 
 
 @pytest.mark.parametrize(("recipe", "suffix"), companions(), ids=lambda value: getattr(value, "name", value))
-def test_a_missing_companion_breaks_the_contract_by_name(
+def test_lesson_58_a_missing_companion_breaks_the_contract_by_name(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe, suffix: str
 ) -> None:
     tensors = recipe.tensors()
@@ -125,7 +125,7 @@ def test_a_missing_weight_breaks_the_contract_by_name(
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=by_name)
-def test_a_config_over_plain_weights_is_not_believed(
+def test_lesson_52_a_config_over_plain_weights_is_not_believed(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe
 ) -> None:
     files = {recipe.file: recipe.quantization} if recipe.file else {}
@@ -138,10 +138,14 @@ def test_a_config_over_plain_weights_is_not_believed(
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=by_name)
-def test_quantized_tensors_without_a_config_break_the_contract(
+def test_lesson_54_quantized_tensors_without_a_config_name_the_places_that_were_looked_at(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe
 ) -> None:
-    assert not check_contract(source, write_checkpoint(tmp_path, recipe.tensors(), base_config()), rules).kept
+    contract = check_contract(source, write_checkpoint(tmp_path, recipe.tensors(), base_config()), rules)
+    assert not contract.kept
+    first = contract.findings[0]
+    assert (first.file, first.field) == ("config.json", "quantization_config")
+    assert "quantize_config.json, quant_config.json" in first.found
 
 
 def test_every_reader_has_a_recipe() -> None:

@@ -38,7 +38,7 @@ def test_a_plain_checkpoint_is_served_by_all() -> None:
     assert {release.verdict for release in found} == {"yes"}
 
 
-def test_bitsandbytes_left_in_0_28() -> None:
+def test_lesson_56_bitsandbytes_left_in_0_28() -> None:
     found = judge({"quant_method": "bitsandbytes", "load_in_4bit": True})
     assert [release.verdict for release in found] == ["yes", "no", "no", "no"]
     assert "vllm-bnb-plugin" in found[1].reasons[0]
@@ -55,11 +55,11 @@ def test_bitsandbytes_left_in_0_28() -> None:
         ({"sym": False}, ["no"] * 4),
     ],
 )
-def test_gptqs_settings_decide(changes: dict[str, Any], expected: list[str]) -> None:
+def test_lesson_57_gptqs_settings_decide_by_release(changes: dict[str, Any], expected: list[str]) -> None:
     assert verdicts(gptq(**changes)) == expected
 
 
-def test_act_order_by_pattern_counts_too() -> None:
+def test_lesson_57_act_order_by_pattern_counts_too() -> None:
     assert verdicts(gptq(dynamic={r"+:.*mlp.*": {"desc_act": True}})) == ["yes", "yes", "no", "no"]
 
 
@@ -67,7 +67,7 @@ def test_act_order_by_pattern_counts_too() -> None:
     ("order", "expected"),
     [("group", "no"), ("dynamic", "no"), (True, "no"), ("weight", "yes"), ("static", "yes"), (None, "yes")],
 )
-def test_compressed_tensors_act_order_from_0_30(order: object, expected: str) -> None:
+def test_lesson_57_compressed_tensors_act_order_from_0_30(order: object, expected: str) -> None:
     config = compressed({**int_group(4, 128), "actorder": order}, None, "pack-quantized")
     assert verdicts(config) == ["yes", "yes", expected, expected]
 
@@ -82,7 +82,9 @@ def test_compressed_tensors_act_order_from_0_30(order: object, expected: str) ->
         ({"strategy": "channel"}, "no"),
     ],
 )
-def test_a_kv_scheme_is_served_as_an_8_bit_float(changes: dict[str, Any], expected: str) -> None:
+def test_lesson_50_a_kv_scheme_is_served_as_an_8_bit_float_alone(
+    changes: dict[str, Any], expected: str
+) -> None:
     assert (
         verdicts(compressed(INT8, INT8_TOKEN, "int-quantized", kv_cache_scheme={**KV, **changes}))
         == [expected] * 4

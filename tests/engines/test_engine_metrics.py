@@ -45,7 +45,7 @@ def test_lesson_36_several_engines_have_no_one_pool() -> None:
 
 
 @pytest.mark.parametrize("value", ["66.7", "-0.1", "NaN"])
-def test_lessons_37_and_38_the_gauge_is_a_share_of_the_pool(value: str) -> None:
+def test_lesson_37_and_38_the_gauge_is_a_share_of_the_pool(value: str) -> None:
     with pytest.raises(EngineError):
         kv_usage(f"vllm:kv_cache_usage_perc {value}\n")
 

@@ -115,7 +115,7 @@ FREE = "ValueError: Free memory on device cuda:0 (30/139.8 GiB) on startup is le
 @pytest.mark.parametrize(
     "cause", [PROFILING, FREE, "OSError: [Errno 98] Address already in use"], ids=["profile", "free", "port"]
 )
-def test_lessons_41_and_42_faults_of_the_host_are_tried_again(make_engine: MakeEngine, cause: str) -> None:
+def test_lesson_42_and_41_faults_of_the_host_are_tried_again(make_engine: MakeEngine, cause: str) -> None:
     with pytest.raises(PodError) as caught:
         make_engine("dies", environment={"DIES_WITH": cause}).start()
     assert caught.value.retryable
