@@ -44,6 +44,10 @@ class ConductLimits(_Frozen):
     server repeats itself within 2 % (interactive on an H200: 189.2 and 189.3 tok/s); a remembered answer costs
     next to nothing. Only what stays below in every round counts."""
     replay_rounds: Annotated[int, Field(ge=1)] = 3
+    withheld_ratio: Positive = 1.25
+    """Most by which a gain in time per token may exceed the gain in whole answers, where TPOT is scored: an engine that
+    holds its first tokens back gains the one and not the other. A slower prefill makes some of it; where prefill is
+    much of an answer, as on a CPU, a task allows more."""
     self_gap_nats: Positive = 0.25
     """Most that an engine's probed distribution may prefer other tokens to those it said while timed: nats a token,
     median over samples. BF16 finds 98.6 to 99.5 % of its own timed tokens to be its argmax when it is asked again

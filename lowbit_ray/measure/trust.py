@@ -12,14 +12,12 @@ from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.runs import WorkloadRun
 from lowbit_ray.rules import Workload
 
-__all__ = ["WITHHELD_LIMIT", "check_prompts", "check_run", "withheld_tokens"]
+__all__ = ["check_prompts", "check_run", "withheld_tokens"]
 
 LEAST_DECODE_SHARE = 0.2
 """Of a workload that is scored by TPOT: below it, most of the time passed before the first token."""
 STARVED_MS = 20.0
 """A client that once woke later than this may have seen all tokens at once through no fault of the engine."""
-WITHHELD_LIMIT = 1.25
-"""A gain in TPOT may exceed the gain in whole answers by this factor; a slower prefill makes some of it."""
 
 
 def check_prompts(name: str, workload: Workload, prompts: Sequence[Prompt], others: Sequence[Prompt]) -> None:
@@ -87,8 +85,8 @@ def _check_pace(run: WorkloadRun, where: str) -> None:
         )
 
 
-def withheld_tokens(candidate: WorkloadRun, anchor: WorkloadRun) -> str | None:
-    """Why a gain in TPOT is not believed, None if it is.
+def withheld_tokens(candidate: WorkloadRun, anchor: WorkloadRun, limit: float) -> str | None:
+    """Why a gain in TPOT is not believed, None if it is; it may exceed that in whole answers by the factor `limit`.
 
     An engine that holds its first tokens back has a small TPOT and a large TTFT. Its gain in TPOT then far
     exceeds its gain in the time of whole answers.
@@ -97,7 +95,7 @@ def withheld_tokens(candidate: WorkloadRun, anchor: WorkloadRun) -> str | None:
         return f"workload {candidate.name}: all tokens of an answer come at once"
     tpot = anchor.median_tpot_ms / candidate.median_tpot_ms
     whole = anchor.e2e_ms.p50 / candidate.e2e_ms.p50
-    if tpot <= WITHHELD_LIMIT * max(whole, 0.0):
+    if tpot <= limit * max(whole, 0.0):
         return None
     return (
         f"workload {candidate.name}: time per token is {tpot:.2f} times better than BF16's, whole answers "

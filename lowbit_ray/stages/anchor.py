@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from lowbit_ray.conduct import Breach
-from lowbit_ray.measure.audit import Audit, AuditLimits, passes
-from lowbit_ray.measure.trust import WITHHELD_LIMIT, withheld_tokens
+from lowbit_ray.measure.audit import Audit, AuditLimits, audit_outputs, passes
+from lowbit_ray.measure.trust import withheld_tokens
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_side
@@ -77,13 +77,14 @@ def withheld_breaches(evaluation: Evaluation, candidate: TimedSide, anchor: Time
     """Workloads whose gain in time per token is not believed: first tokens may have been held back."""
     for name, workload in evaluation.task.timed_workloads(evaluation.rules).items():
         if workload.metric == "median_tpot_ms":
-            reason = withheld_tokens(candidate.runs[name][0], anchor.runs[name][0])
+            limit = evaluation.task.conduct.withheld_ratio
+            reason = withheld_tokens(candidate.runs[name][0], anchor.runs[name][0], limit)
             if reason is not None:
                 yield Breach(
                     rule="withheld tokens",
                     where=f"workload {name}",
                     seen=reason,
-                    limit=f"time per token ≤ {WITHHELD_LIMIT} times better than whole answers",
+                    limit=f"time per token ≤ {limit} times better than whole answers",
                 )
 
 

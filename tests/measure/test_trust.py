@@ -46,7 +46,7 @@ def test_no_time_per_token_at_all_is_the_engines_fault_or_the_clients() -> None:
         check_run(at_once.model_copy(update={"client_lag_ms": 3.0}), ALONE, cpu_share_limit=0.9)
     with pytest.raises(InfraError, match="load client got no CPU, found woke 90 ms late"):
         check_run(at_once.model_copy(update={"client_lag_ms": 90.0}), ALONE, cpu_share_limit=0.9)
-    assert "come at once" in str(withheld_tokens(at_once, run(0.5)))
+    assert "come at once" in str(withheld_tokens(at_once, run(0.5), 1.25))
 
 
 def timed(tpot_ms: float, ttft_ms: float) -> WorkloadRun:
@@ -58,11 +58,11 @@ def timed(tpot_ms: float, ttft_ms: float) -> WorkloadRun:
 
 def test_first_tokens_held_back_show_against_the_anchor() -> None:
     """Half the answer is made before the first token is sent: half the time per token, the same whole."""
-    reason = withheld_tokens(timed(2.6, 30 + 128 * 5.2), timed(5.2, 30))
+    reason = withheld_tokens(timed(2.6, 30 + 128 * 5.2), timed(5.2, 30), 1.25)
     assert reason is not None
     assert "time per token is 2.00 times better than BF16's, whole answers 1.00 times" in reason
 
 
 @pytest.mark.parametrize("tpot_ms", [1.3, 3.84, 5.2, 9.0])
 def test_an_honest_gain_is_believed_even_with_a_slower_prefill(tpot_ms: float) -> None:
-    assert withheld_tokens(timed(tpot_ms, 60), timed(5.2, 30)) is None
+    assert withheld_tokens(timed(tpot_ms, 60), timed(5.2, 30), 1.25) is None
