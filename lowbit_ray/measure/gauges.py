@@ -1,6 +1,6 @@
 """What /metrics says while a workload runs: KV pool in use, requests in flight, prefix-cache hits.
 
-vLLM's names, the older one of the KV gauge too. The gauge is utilisation of the pool (in blocks), so bytes
+vLLM's names, the older one of the KV gauge too; of requests in flight also SGLang's and llama.cpp's. The KV gauge is utilisation of the pool (in blocks), so bytes
 come from the pool's size in the engine's own accounts, not from here.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["GaugeWatch", "Gauges", "read_gauges"]
 
 METRICS = "/metrics"
 KV_NAMES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-RUNNING = "vllm:num_requests_running"
+RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
 HITS = "vllm:prefix_cache_hits_total"
 QUEUE = "vllm:request_queue_time_seconds"
 FIRST_POLL_S = 0.05
@@ -44,7 +44,7 @@ def read_gauges(text: str) -> Gauges:
     usages = [value for name in KV_NAMES for value in _values(text, name)]
     return Gauges(
         kv_usage=max(usages) if usages else None,
-        running=_total(text, RUNNING),
+        running=next((total for name in RUNNING if (total := _total(text, name)) is not None), None),
         prefix_hits=_total(text, HITS),
         queue_s=_total(text, f"{QUEUE}_sum"),
         queued=_total(text, f"{QUEUE}_count"),

@@ -31,6 +31,11 @@ def test_engines_are_summed_and_the_fullest_pool_counts() -> None:
     assert (gauges.kv_usage, gauges.running) == (0.5, 7.0)
 
 
+@pytest.mark.parametrize("name", ["sglang:num_running_reqs", "llamacpp:requests_processing"])
+def test_other_servers_tell_their_requests_in_flight(name: str) -> None:
+    assert read_gauges(f"# TYPE {name} gauge\n{name} 4\n").running == 4.0
+
+
 def test_another_metric_whose_name_begins_alike_is_not_read() -> None:
     assert read_gauges('vllm:num_requests_running_by_reason{a="b"} 9\n').running is None
 

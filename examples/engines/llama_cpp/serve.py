@@ -24,6 +24,7 @@ def main() -> None:
     params.n_ctx = 4 * int(os.environ["LOWBIT_MAX_MODEL_LEN"])
     params.cache_prompt = False  # no prompt comes twice
     params.cache_ram_mib = 0
+    params.endpoint_metrics = True  # how many requests run at once
     params.cpuparams.n_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     if os.environ.get("CUDA_VISIBLE_DEVICES"):
         params.n_gpu_layers = 999
