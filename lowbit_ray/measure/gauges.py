@@ -1,7 +1,8 @@
 """What /metrics says while a workload runs: KV pool in use, requests in flight, prefix-cache hits.
 
-vLLM's names, the older one of the KV gauge too; of requests in flight also SGLang's and llama.cpp's. The KV gauge is utilisation of the pool (in blocks), so bytes
-come from the pool's size in the engine's own accounts, not from here.
+vLLM's names, the older one of the KV gauge too; of requests in flight also SGLang's and llama.cpp's. The KV gauge
+is utilisation of the pool (in blocks), so bytes come from the pool's size in the engine's own accounts, not from
+here.
 """
 
 from __future__ import annotations
