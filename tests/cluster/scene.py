@@ -27,7 +27,7 @@ from lowbit_ray.stages.context import step_times
 from lowbit_ray.standing import Cancellation
 from lowbit_ray.submission import Submission, now
 
-__all__ = ["Scene", "wait_until"]
+__all__ = ["Scene", "end", "wait_until"]
 
 SECONDS = 150
 

@@ -80,6 +80,8 @@ class FakeCluster:
     dashboard_port: int = field(default_factory=lambda: free_port())
     head: FakeNode | None = None
     nodes: list[FakeNode] = field(default_factory=list)
+    retired: list[FakeNode] = field(default_factory=list)
+    """Nodes that are drained: they end by themselves, or with the cluster."""
     started: int = 0
 
     @property
@@ -121,7 +123,7 @@ class FakeCluster:
 
     def close(self) -> None:
         """Ends everything."""
-        for node in [*self.nodes, *([self.head] if self.head else [])]:
+        for node in [*self.nodes, *self.retired, *([self.head] if self.head else [])]:
             node.kill()
 
     def run(self, *command: str, log: Path) -> subprocess.Popen[str]:
