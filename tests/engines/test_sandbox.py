@@ -247,6 +247,18 @@ def test_a_group_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
+def test_version_2_has_one_folder_with_both_limits(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "cgroup.procs").write_text("")
+    group = ControlGroup.make("lowbit-test", memory_bytes=2**30, processes=64, root=tmp_path)
+    (members,) = group.members
+    assert (members.parent / "memory.max").read_text() == str(2**30)
+    assert (members.parent / "pids.max").read_text() == "64"
+    assert not group.ran_out_of_memory()
+    (members.parent / "memory.events").write_text("oom 1\noom_kill 1\n")
+    assert group.ran_out_of_memory()
+
+
 def test_links_in_a_cache_are_not_followed_when_it_is_measured(tmp_path: Path) -> None:
     (tmp_path / "big").mkdir()
     (tmp_path / "big" / "file").write_bytes(os.urandom(2**20))
