@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.arena import SPEED, Arena, Watching
 from fakes.checkpoints import write_candidate
-from red import TASK, Submit, engine_folder, hidden_text, left_behind
+from red import TASK, Submit, engine_folder, hidden_items, hidden_text, left_behind
 
 from lowbit_ray.engines.sandbox import sandbox_support
 from lowbit_ray.evaluate import evaluate
@@ -29,7 +29,17 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
         (root / "texts" / "hidden.txt").write_text(hidden_text())
         source = {"kind": "folder", "path": str(root / "texts")}
         windows = {"hidden": {"source": source, "windows": 2, "window_len": 64}}
-        yield Arena.build(root, **TASK, prompts=source, perplexity=windows)
+        (root / "items").mkdir()
+        (root / "items" / "rows.jsonl").write_text(hidden_items())
+        items = {"kind": "folder", "path": str(root / "items")}
+        domains = TASK["accuracy"]["domains"]
+        domains = {**domains, "knowledge": {**domains["knowledge"], "source": items}}
+        yield Arena.build(
+            root,
+            **{**TASK, "accuracy": {**TASK["accuracy"], "domains": domains}},
+            prompts=source,
+            perplexity=windows,
+        )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import shutil
 import sys
@@ -20,7 +21,16 @@ from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.tasks import load_task
 
-__all__ = ["CANARY", "TASK", "Submit", "engine_folder", "hidden_text", "left_behind", "start_alone"]
+__all__ = [
+    "CANARY",
+    "TASK",
+    "Submit",
+    "engine_folder",
+    "hidden_items",
+    "hidden_text",
+    "left_behind",
+    "start_alone",
+]
 
 CANARY = "xylophone"
 """In every sentence of the hidden text, so that any piece of a prompt that comes out is seen."""
@@ -54,8 +64,8 @@ TASK: dict[str, Any] = {
         "max_concurrency": 8,
         "evaluations": 1,
         "domains": {
-            "math": {"items": 4, "max_tokens": 8},
-            "knowledge": {"items": 4, "max_tokens": 8},
+            "math": {"items": 4, "max_tokens": 24},
+            "knowledge": {"items": 4, "max_tokens": 16},
         },
     },
     "audit": {"samples": 4, "median_gap_limit": 1.5},
@@ -73,6 +83,20 @@ def hidden_text(sentences: int = 4000) -> str:
     return "\n".join(
         f"{CANARY} {' '.join(generator.choices(words, k=6))} {CANARY} {number}" for number in range(sentences)
     )
+
+
+def hidden_items() -> str:
+    """Rows of an accuracy domain, the canary in question, options and answer."""
+    rows = [
+        {
+            "messages": f"Which {CANARY} has number {number}?",
+            "scorer": "choice",
+            "target": "B",
+            "options": [f"{CANARY} one", f"{CANARY} two", f"{CANARY} three"],
+        }
+        for number in range(8)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def engine_folder(folder: Path, program: str, name: str) -> Path:
