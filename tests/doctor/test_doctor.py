@@ -23,7 +23,9 @@ from lowbit_ray.session import ENVIRONMENT
 from lowbit_ray.settings import Settings
 from lowbit_ray.submission import now
 
-TESTS = Path(__file__).parents[1]
+# Ray's own test cluster leaves sockets for the garbage collector to close
+LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = LEAVES_SOCKETS
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.session import ENVIRONMENT
 from lowbit_ray.tasks import PodShape
 
-pytestmark = pytest.mark.timeout(120)
+# Ray's own test cluster leaves sockets for the garbage collector to close
+LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.timeout(120), LEAVES_SOCKETS]
 NVML = Path(__file__).parents[1] / "fakes" / "nvml"
 
 
