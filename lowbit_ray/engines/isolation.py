@@ -61,3 +61,14 @@ class Isolation(BaseModel):
     process_limit: Literal["cgroup", "rlimit", "none"]
     release: str | None = None
     """Bubblewrap's version."""
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """In words, and by what means."""
+        if self.kind == "none":
+            return f"none: {self.reason}", "not scored officially"
+        user = {"own": "a user of its own", "mapped": "a user of its own inside", "host": "our user"}[
+            self.user
+        ]
+        means = f"bubblewrap {self.release} · memory {self.memory_limit}, processes {self.process_limit}"
+        return f"no network, own processes, {user}", means

@@ -69,6 +69,7 @@ def lines_of(record: Record) -> list[Line]:
         *_conduct(result),
         _perplexity(result),
         _engine(record, result),
+        *_sandbox(record),
     ]
 
 
@@ -281,3 +282,8 @@ def _engine(record: Record, result: Result) -> Line:
         f"{held}{result.engine.stored_gib:.2f} GiB stored{version} · started in {result.engine.start_seconds:.0f} s",
         f"{record.charged_hours:.2f} GPU-hours",
     )
+
+
+def _sandbox(record: Record) -> list[Line]:
+    """What a participant's engine was shut in by; nothing on the checkpoint track."""
+    return [] if record.isolation is None else [Line("Sandbox", *record.isolation.words)]

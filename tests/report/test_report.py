@@ -80,6 +80,23 @@ def test_a_rejected_record_says_why(stored: dict[str, Any]) -> None:
     assert "config.json: hidden_size" in result_page(record)
 
 
+def test_what_an_engine_was_shut_in_by_is_said(stored: dict[str, Any]) -> None:
+    shut_in = {
+        "kind": "none",
+        "reason": "bubblewrap is not installed",
+        "network": "host",
+        "processes": "host",
+        "user": "host",
+        "memory_limit": "watched",
+        "process_limit": "none",
+    }
+    record = Record.model_validate({**stored, "track": "engine", "isolation": shut_in})
+    line = next(line for line in lines_of(record) if line.title == "Sandbox")
+    assert "bubblewrap is not installed" in line.text
+    assert line.note == "not scored officially"
+    assert not [line for line in lines_of(Record.model_validate(stored)) if line.title == "Sandbox"]
+
+
 def test_the_picture_puts_each_point_on_its_curve() -> None:
     points = [Point("BF16", "anchor", 0.0, 1.0), Point("mine", "candidate", 2.0, 1.5, 0.5, 1.2)]
     root = ElementTree.fromstring(picture(points))
