@@ -56,7 +56,7 @@ class Status(_Frozen):
     given_up: tuple[str, ...]
     """Recorded as failed by this look, free of charge."""
     blocked: dict[str, str]
-    """Those that cannot be started: their task is unknown here."""
+    """Those that cannot be started: their task is unknown here, or their objects are of another version."""
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ class _Look:
     """What one look gathers."""
 
     at: datetime
+    held: dict[str, Held]
     places: dict[str, Place] = field(default_factory=dict)
     delayed: dict[str, str] = field(default_factory=dict)
     given_up: list[str] = field(default_factory=list)
@@ -101,8 +102,8 @@ class Dispatcher:
         InfraError where the ledger or Ray does not answer: look again later, nothing is lost.
         """
         self._index.refresh()
-        seen = _Look(datetime.now(UTC))
         held = tickets.read_all(self._ledger)
+        seen = _Look(datetime.now(UTC), held)
         for name, each in held.items():
             seen.places[name] = self._settle(name, each, seen)
         running = self._at_work(seen)
@@ -121,7 +122,7 @@ class Dispatcher:
             started=tuple(started),
             delayed=seen.delayed,
             given_up=tuple(seen.given_up),
-            blocked=seen.blocked,
+            blocked=seen.blocked | self._index.unreadable,
         )
 
     def verdicts(self) -> dict[str, int]:
@@ -132,8 +133,8 @@ class Dispatcher:
     def _settle(self, name: str, held: Held, seen: _Look) -> Place:
         """Where a submission with a ticket stands, after what follows from how its job is."""
         ticket, standing = held.ticket, self._index.get(name)
-        if standing is None:
-            return "later"  # not readable by this version
+        if standing is None or name in self._index.unreadable:
+            return "later"
         if standing.summary is not None:
             tickets.withdraw(self._ledger, name, held)
             return "over"
@@ -166,7 +167,7 @@ class Dispatcher:
             return "later"
         reason = self._reason(name, job)
         faults = held.ticket.faults + 1
-        if faults >= self._backoff.faults:
+        if faults >= self._backoff.faults and self._alone(name, held, seen):
             return self._give_up(
                 name, held, f"given up after {faults} faults of ours, free of charge: {reason}", seen
             )
@@ -174,6 +175,17 @@ class Dispatcher:
         if tickets.replace(self._ledger, name, held, after):
             seen.delayed[name] = reason
         return "later"
+
+    def _alone(self, name: str, held: Held, seen: _Look) -> bool:
+        """Whether only this submission fails: others that fail as well, while none ends, say that the cluster is ill.
+
+        Then nothing is given up, or an illness of an hour would end the whole queue.
+        """
+        since = held.ticket.failing_since or seen.at
+        if not any(one.ticket.faults for other, one in seen.held.items() if other != name):
+            return True
+        ended = (s.lease for s in self._index.standings.values() if s.summary is not None)
+        return any(lease is not None and lease.renewed_at > since for lease in ended)
 
     def _give_up(self, name: str, held: Held, reason: str, seen: _Look) -> Place:
         try:
@@ -232,6 +244,7 @@ class Dispatcher:
             if s.state.status in ("waiting", "running")
             and not _leased(s, seen.at)
             and seen.places.get(s.id, "due") == "due"
+            and s.id not in self._index.unreadable
         ]
 
     def _shapes(self, entries: list[Waiting | AtWork], seen: _Look) -> dict[str, PodShape]:

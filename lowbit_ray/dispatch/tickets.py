@@ -28,6 +28,8 @@ class Ticket(_Frozen):
     """Set once that job has ended: the next one is not started before."""
     faults: int = 0
     """How many ended by a fault of ours."""
+    failing_since: datetime | None = None
+    """When the first of them ended."""
     reason: str = ""
     """Why the last one ended."""
 
@@ -38,12 +40,13 @@ class Ticket(_Frozen):
             since=self.since,
             due_at=at + timedelta(seconds=delay_s),
             faults=self.faults + fault,
+            failing_since=self.failing_since or (at if fault else None),
             reason=reason,
         )
 
     def again(self, at: datetime) -> Ticket:
         """The next job is to start."""
-        return Ticket(job=self.job + 1, since=at, faults=self.faults, reason=self.reason)
+        return self.model_copy(update={"job": self.job + 1, "since": at, "due_at": None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from lowbit_ray.errors import ConfigError, InfraError
 from lowbit_ray.index import Index, accept
 from lowbit_ray.lease import Lease, LeaseHeld, hold, key, record_attempt
 from lowbit_ray.ledger import FolderLedger
+from lowbit_ray.migration import SCHEMA
 from lowbit_ray.submission import Address, Submission, new_id
 from lowbit_ray.tasks import PodShape
 
@@ -104,7 +106,8 @@ def shape_of(task: str) -> PodShape:
 
 @pytest.fixture
 def scene(tmp_path: Path, fixtures: Path) -> Scene:
-    return Scene(FolderLedger(tmp_path), (fixtures / "record-a553eefea2d24359.json").read_bytes())
+    record = json.loads((fixtures / "record-a553eefea2d24359.json").read_text()) | {"schema_version": SCHEMA}
+    return Scene(FolderLedger(tmp_path), json.dumps(record).encode())
 
 
 def test_the_first_few_are_started_and_the_others_wait(scene: Scene) -> None:
@@ -197,6 +200,28 @@ def test_after_so_many_faults_of_ours_it_is_given_up_with_the_reason(scene: Scen
     assert dispatcher.look().started == ()
 
 
+def fail(scene: Scene, dispatcher: Dispatcher, names: list[str], jobs: int) -> None:
+    """Each of them fails so many times more."""
+    for _ in range(jobs):
+        dispatcher.look()
+        for name in list(scene.server.jobs):
+            if name.split("-")[0] in names and scene.server.jobs[name].status == "active":
+                scene.server.end(name)
+        dispatcher.look()
+
+
+def test_while_all_fail_nothing_is_given_up(scene: Scene) -> None:
+    names = scene.submit(2)
+    dispatcher = scene.dispatcher()
+    fail(scene, dispatcher, names, 9)
+    assert scene.abandoned == {}
+    [well] = scene.submit()
+    with hold(scene.ledger, well):
+        scene.finish(well)
+    fail(scene, dispatcher, names, 1)
+    assert sorted(scene.abandoned) == sorted(names)
+
+
 def test_what_an_attempt_said_of_itself_is_the_reason(scene: Scene) -> None:
     [name] = scene.submit()
     dispatcher = scene.dispatcher(backoff=Backoff(first_s=3600))
@@ -281,6 +306,18 @@ def test_an_unknown_task_blocks_nobody_else(scene: Scene) -> None:
     status = scene.dispatcher(limits=Limits(ahead=1)).look()
     assert status.started == (known,)
     assert "no such task" in status.blocked[unknown]
+
+
+def test_one_whose_record_is_of_another_release_is_not_evaluated_again(scene: Scene) -> None:
+    [name] = scene.submit()
+    dispatcher = scene.dispatcher()
+    dispatcher.look()
+    assert scene.ledger.create(f"submissions/{name}/record.json", b'{"schema_version": 999}')
+    scene.server.end(f"{name}-0")
+    for _ in range(3):
+        status = dispatcher.look()
+    assert list(scene.server.jobs) == [f"{name}-0"]
+    assert "999" in status.blocked[name]
 
 
 def test_a_dispatcher_killed_before_the_job_was_started_is_made_up_for(scene: Scene) -> None:
