@@ -49,16 +49,16 @@ go)
   export PIP_DISABLE_PIP_VERSION_CHECK=1 RAY_memory_monitor_refresh_ms=0 RAY_USAGE_STATS_ENABLED=0
   rm -f "$work/run.rc"
   cd "$repo" && setsid nohup bash -c '
-    work=$1 out=$2; shift 2
+    work=$1 out=$2 site=$1/site; shift 2
     python3 -m compileall -q -j 8 /tmp/site/vllm /tmp/site/compressed_tensors >/dev/null 2>&1
     python3 -c "import torch, ray, vllm, lowbit_ray as l; print(torch.__version__, ray.__version__, vllm.__version__)"
     until [ -e "$work/made.rc" ]; do sleep 0.5; done
-    python3 -m benchmarks.gpu.run --out "$out" --work "$work/work" --made "$work/made" "$@" &
+    python3 -m benchmarks.gpu.run --out "$out" --work "$site" --made "$work/made" "$@" &
     echo $! >"$work/run.pid"; wait $!; rc=$?
     if [ -n "${AFTER:-}" ]; then # steps of benchmarks.gpu.neighbours, once all GPUs are free
-      python3 -m benchmarks.gpu.neighbours --model "$(ls -d "$work"/work/cache/sources/qwen3-8b-* | head -1)" --steps "$AFTER" \
-        --tasks "$work/work/tasks" --out "$out" --work "$work/work" --minutes "${AFTER_MINUTES:-6}" \
-        --seed "$work"/work/cache/anchors/*/* &
+      python3 -m benchmarks.gpu.neighbours --model "$(ls -d "$site"/cache/sources/qwen3-8b-* | head -1)" --steps "$AFTER" \
+        --tasks "$site/tasks" --out "$out" --work "$site" --minutes "${AFTER_MINUTES:-6}" \
+        --seed "$site"/cache/anchors/*/* &
       echo $! >"$work/run.pid"; wait $!
     fi
     echo $rc >"$work/run.rc"

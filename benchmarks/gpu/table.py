@@ -35,7 +35,8 @@ NOTE = (
     "The last row is the arena's public record of a participant's engine on real weights. The rows above are "
     "another GPU ({gpu}), vLLM {vllm}, and round-to-nearest candidates; those named 8b have random weights of "
     "Qwen3-8B's shape, so that their speed and memory mean something and their accuracy nothing (answers end after 96 "
-    "tokens). Measured {dates}."
+    "tokens); those named smollm2 have real weights, so that their KL means something and their speed nothing (without "
+    "graphs, launches take the time of so small a model). Measured {dates}."
 )
 
 
