@@ -77,6 +77,17 @@ class Scored(_Frozen):
     reason: str | None
     """Why the score is cut or 0."""
 
+    def printed(self, digits: int) -> Scored:
+        """As records print it: all numbers to so many digits, but for the drift's error and the gates."""
+        single = ("speed", "memory", "memory_saved", "efficiency_gain", "drift", "score", "score_se")
+        values = {name: getattr(self, name) for name in single}
+        rounded: dict[str, object] = {
+            name: None if value is None else round(value, digits) for name, value in values.items()
+        }
+        for name in ("speeds", "memories"):
+            rounded[name] = {key: round(value, digits) for key, value in getattr(self, name).items()}
+        return self.model_copy(update=rounded)
+
 
 @dataclass(frozen=True, slots=True)
 class DriftWeights:

@@ -13,7 +13,7 @@ from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_side
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import AuditOutputs
+from lowbit_ray.stages.questions import inquire
 from lowbit_ray.stages.serving import Server
 
 __all__ = ["AnchorSide", "audit_breaches", "end_tokens", "time_and_audit", "withheld_breaches"]
@@ -38,9 +38,10 @@ def time_and_audit(
     task, rules = evaluation.task, evaluation.rules.engine.timed_output_audit
     audits: dict[str, Audit] = {}
     for name in timed.runs:
-        question = AuditOutputs(
-            candidate=candidate.outputs[name],
-            anchor=timed.outputs[name],
+        question = inquire(
+            audit_outputs,
+            candidate.outputs[name],
+            timed.outputs[name],
             tokenizer=hidden.tokenizer,
             eos_ids=eos_ids,
             samples=task.audit.samples or rules.samples_per_scenario,

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lowbit_ray.errors import ContractError, EngineAnswerError
-from lowbit_ray.measure.consistency import Consistency, texts_disagree
+from lowbit_ray.measure.consistency import Consistency, check_consistency, texts_disagree
 from lowbit_ray.measure.logprobs import lacks_logprobs
 from lowbit_ray.measure.prompts import cut_prompts
-from lowbit_ray.measure.replay import Replay, fresh_needed
+from lowbit_ray.measure.replay import Replay, fresh_needed, replay
 from lowbit_ray.records import Conduct
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.anchor import end_tokens
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import AskAgain, CheckConsistency
+from lowbit_ray.stages.questions import inquire
 from lowbit_ray.stages.serving import Server
 
 __all__ = ["Checked", "Later", "ask_later", "check_timed", "conduct_part", "logprobs_needed"]
@@ -48,9 +48,10 @@ def check_timed(evaluation: Evaluation, server: Server, hidden: Hidden, timed: T
     """Asks the timed server again; EngineAnswerError where it answers wrongly, ContractError without
     log-probabilities."""
     task = evaluation.task
-    question = CheckConsistency(
-        timed={name: outputs[:SAMPLES] for name, outputs in timed.outputs.items()},
-        probes=hidden.probes[:SAMPLES],
+    question = inquire(
+        check_consistency,
+        {name: outputs[:SAMPLES] for name, outputs in timed.outputs.items()},
+        hidden.probes[:SAMPLES],
         tokenizer=hidden.tokenizer,
         eos_ids=end_tokens(hidden.source),
         top_k=task.kl.top_k,
@@ -84,15 +85,15 @@ def _replay(evaluation: Evaluation, server: Server, hidden: Hidden, timed: Timed
     asked = {output.prompt for output in timed.outputs[name]}
     needed = fresh_needed(limits)
     drawn = cut_prompts(hidden.pool, 3 * needed, workload.input_len, evaluation.seed(label, name))
-    question = AskAgain(
-        workload=workload,
-        seen=[output.prompt for output in timed.outputs[name][:needed]],
-        fresh=[prompt for prompt in drawn if prompt not in asked][:needed],
-        limits=limits,
+    question = inquire(
+        replay,
+        workload,
+        [output.prompt for output in timed.outputs[name][:needed]],
+        [prompt for prompt in drawn if prompt not in asked][:needed],
+        limits,
         timeout_s=task.engine.request_timeout_s,
     )
-    replay: Replay = server.ask(question, "asking prompts a second time")
-    return replay
+    return server.ask(question, "asking prompts a second time")
 
 
 def conduct_part(

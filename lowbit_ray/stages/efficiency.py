@@ -15,11 +15,11 @@ from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.memory import PeakMemory, peak_memory
-from lowbit_ray.measure.workload import Output, Timed, WarmUp, WorkloadRun
+from lowbit_ray.measure.workload import Output, Timed, WarmUp, WorkloadRun, run_workload
 from lowbit_ray.rules import Workload, _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import TimeWorkload
+from lowbit_ray.stages.questions import inquire
 from lowbit_ray.stages.serving import Server
 
 __all__ = ["TimedSide", "time_side", "time_workload"]
@@ -92,9 +92,10 @@ def time_workload(
     prompts: tuple[Sequence[Prompt], WarmUp],
 ) -> tuple[Timed, float]:
     """One timed run, warm-up included, and the share of the host's CPUs that others used meanwhile."""
-    question = TimeWorkload(name, workload, *prompts, timeout_s=evaluation.task.engine.request_timeout_s)
-    timed: tuple[Timed, float] = server.ask_watched(question, f"timing {name}")
-    return timed
+    drawn, warm_up = prompts
+    timeout_s = evaluation.task.engine.request_timeout_s
+    question = inquire(run_workload, name, workload, drawn, timeout_s=timeout_s, warm_up=warm_up)
+    return server.ask_watched(question, f"timing {name}")
 
 
 def _check_ids(outputs: Sequence[Output], vocabulary: int, name: str) -> None:

@@ -9,13 +9,13 @@ from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.accuracy.answers import Answers, score_answers
 from lowbit_ray.measure.accuracy.compare import Comparison, compare
 from lowbit_ray.measure.accuracy.lengths import check_lengths
-from lowbit_ray.measure.kl import KLResult
-from lowbit_ray.measure.perplexity import PerplexityResult, scores_no_text
+from lowbit_ray.measure.kl import KLResult, measure_kl
+from lowbit_ray.measure.perplexity import PerplexityResult, measure_perplexity, scores_no_text
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import AskItems, MeasureKL, MeasurePerplexity
-from lowbit_ray.stages.reference import AnchorPart
+from lowbit_ray.stages.questions import inquire
+from lowbit_ray.stages.reference import AnchorPart, all_items
 from lowbit_ray.stages.serving import Server
 
 __all__ = ["Asked", "Scored", "ask_candidate", "score_quality"]
@@ -40,16 +40,19 @@ def ask_candidate(evaluation: Evaluation, server: Server, hidden: Hidden, anchor
     """Asks the running candidate for everything; EngineAnswerError where it gives no log-probabilities."""
     task = evaluation.task
     concurrency, timeout_s = task.kl.max_concurrency, task.engine.request_timeout_s
-    kl = server.ask(MeasureKL(anchor.reference, concurrency, timeout_s), "KL probe of the candidate")
+    kl = server.ask(
+        inquire(measure_kl, anchor.reference, concurrency=concurrency, timeout_s=timeout_s),
+        "KL probe of the candidate",
+    )
     perplexity: dict[str, PerplexityResult] = {}
     for name, losses in anchor.losses.items():
-        question = MeasurePerplexity(losses, concurrency, timeout_s)
+        question = inquire(measure_perplexity, losses, concurrency=concurrency, timeout_s=timeout_s)
         try:
             perplexity[name] = server.ask(question, f"perplexity of the candidate: {name}")
         except EngineAnswerError as error:
             if not scores_no_text(error):  # perplexity is shown and not scored
                 raise
-    answers = server.ask(AskItems(hidden.items, task.accuracy, timeout_s), "accuracy items of the candidate")
+    answers = server.ask(all_items(evaluation, hidden), "accuracy items of the candidate")
     return Asked(kl=kl, perplexity=perplexity, answers=answers)
 
 

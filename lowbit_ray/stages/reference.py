@@ -9,21 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from lowbit_ray.engines.actor import Progress
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.measure.accuracy.answers import Answers
-from lowbit_ray.measure.kl import KLResult, Reference
-from lowbit_ray.measure.perplexity import AnchorLoss
+from lowbit_ray.measure.accuracy.run import collect_answers
+from lowbit_ray.measure.endpoint import Endpoint
+from lowbit_ray.measure.kl import KLResult, Reference, make_reference, measure_kl
+from lowbit_ray.measure.load import Prompt
+from lowbit_ray.measure.perplexity import AnchorLoss, anchor_loss
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import AskItems, AskWindows, MakeReference
+from lowbit_ray.stages.questions import Inquiry, inquire
 from lowbit_ray.stages.serving import Server
+from lowbit_ray.tasks import KLPlan
 
 T = TypeVar("T")
 
@@ -69,16 +74,46 @@ def ask_anchor(evaluation: Evaluation, server: Server, hidden: Hidden) -> Anchor
     task = evaluation.task
     timeout_s = task.engine.request_timeout_s
     reference, floor = server.ask(
-        MakeReference(hidden.probes, task.kl, timeout_s), "KL probe of the anchor, and its noise floor"
+        inquire(reference_and_floor, hidden.probes, task.kl, timeout_s=timeout_s),
+        "KL probe of the anchor, and its noise floor",
     )
     losses = {
         name: server.ask(
-            AskWindows(windows, task.kl.max_concurrency, timeout_s), f"perplexity of the anchor: {name}"
+            inquire(anchor_loss, windows, concurrency=task.kl.max_concurrency, timeout_s=timeout_s),
+            f"perplexity of the anchor: {name}",
         )
         for name, windows in hidden.windows.items()
     }
-    answers = server.ask(AskItems(hidden.items, task.accuracy, timeout_s), "accuracy items of the anchor")
+    answers = server.ask(all_items(evaluation, hidden), "accuracy items of the anchor")
     return AnchorPart(Spoken(answers=answers, floor=floor), reference, losses)
+
+
+async def reference_and_floor(
+    anchor: Endpoint,
+    prompts: Sequence[Prompt],
+    plan: KLPlan,
+    *,
+    timeout_s: float,
+    progress: Progress | None = None,
+) -> tuple[Reference, KLResult]:
+    """The anchor's part of the KL probe, and the probe of itself: the noise floor."""
+    reference = await make_reference(anchor, prompts, plan, timeout_s=timeout_s, progress=progress)
+    floor = await measure_kl(
+        anchor, reference, concurrency=plan.max_concurrency, timeout_s=timeout_s, seed=1, progress=progress
+    )
+    return reference, floor
+
+
+def all_items(evaluation: Evaluation, hidden: Hidden) -> Inquiry[Answers]:
+    """All accuracy items; they are scored later, without the pod."""
+    plan = evaluation.task.accuracy
+    return inquire(
+        collect_answers,
+        hidden.items,
+        plan,
+        timeout_s=evaluation.task.engine.request_timeout_s,
+        template_arguments=plan.chat_template_arguments,
+    )
 
 
 def store_anchor_part(ledger: Ledger, key: str, part: AnchorPart) -> None:

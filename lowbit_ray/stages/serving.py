@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from lowbit_ray.engines.accounts import Startup
-from lowbit_ray.engines.actor import Question, Started
+from lowbit_ray.engines.actor import Started
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Enclosure, Isolation
@@ -21,10 +21,12 @@ from lowbit_ray.progress import store_start_log
 from lowbit_ray.settings import Settings
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.questions import Inquiry
 from lowbit_ray.tasks import Task
 
 __all__ = ["Server", "Side", "enclosure", "serving"]
 
+T = TypeVar("T")
 Side = Literal["candidate", "anchor"]
 UNLIMITED_GIB = 2.0**20
 """Our own vLLM is not limited."""
@@ -53,15 +55,16 @@ class Server:
         """Bytes of the checkpoint's tensors."""
         return (self.built.candidate if self.side == "candidate" else self.built.source).stored_gib
 
-    def ask(self, question: Question, what: str) -> Any:
+    def ask(self, question: Inquiry[T], what: str) -> T:
         """The answer to a question; its progress goes to whoever watches the evaluation."""
         self._ensure_started()
-        return self.pod.call("ask", question, what, watch=self._watch)
+        answer: T = self.pod.call("ask", question, what, watch=self._watch)
+        return answer
 
-    def ask_watched(self, question: Question, what: str) -> tuple[Any, float]:
+    def ask_watched(self, question: Inquiry[T], what: str) -> tuple[T, float]:
         """As `ask`, and the share of the host's CPUs that others used meanwhile."""
         self._ensure_started()
-        answer: tuple[Any, float] = self.pod.call("ask_watched", question, what, watch=self._watch)
+        answer: tuple[T, float] = self.pod.call("ask_watched", question, what, watch=self._watch)
         return answer
 
     def startup(self) -> tuple[Startup | None, str]:

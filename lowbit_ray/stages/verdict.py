@@ -63,12 +63,54 @@ def failed_record(
 
 def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: Scored) -> Result:
     eff, asked, public = on_pod.efficiency, on_pod.asked, quality.comparison.public
-    rules, task = evaluation.rules, evaluation.task
     candidate, anchor = eff.candidate, eff.anchor.timed
-    broken = kl_reason(asked.kl.kl, rules.rules.kl_ceiling)
     if contract.precision is None:
         raise InfraError("the contract was kept without a precision", where=evaluation.submission.id)
-    measured = Measured(
+    measured = _measured(evaluation, on_pod, quality)
+    scored = score(measured, evaluation.rules).printed(DIGITS)
+    first = first_workload(measured.peaks_gib)
+    errors = _speed_errors(evaluation, candidate.runs, anchor.runs)
+    return Result(
+        **dict(scored),
+        admitted=measured.broken is None,
+        anchor_efficiency=measured.anchor_efficiency,
+        anchor_peak_memory=anchor.peaks,
+        bf16_peak_gib=measured.anchor_peaks_gib[first],
+        efficiency=measured.efficiency,
+        engine=_engine(evaluation, contract, eff),
+        gpu_hours=round(gpu_hours(evaluation), DIGITS),
+        kl=KLPart(**asked.kl.model_dump(), ppl=asked.perplexity),
+        length_shift=public.length_shift,
+        mean_drop=public.mean_drop,
+        peak_gib=measured.peaks_gib[first],
+        peak_memory=candidate.peaks,
+        precision=contract.precision,
+        quality=QualityPart(**public.quality.model_dump()),
+        speed_serve=scored.speeds[first],
+        task_id=evaluation.task.id,
+        timed_audit=_audits(eff.anchor.audits),
+        anchor=Baseline(startup=anchor.startup, start_seconds=anchor.start_seconds),
+        anchor_runs=anchor.runs,
+        accuracy_items=public.items,
+        executed=_executed(eff, contract),
+        foreign_cpu={
+            name: round(max(share, anchor.foreign_cpu[name]), DIGITS)
+            for name, share in candidate.foreign_cpu.items()
+        },
+        mean_drop_se=public.mean_drop_se,
+        noise_floor=_noise_floor(evaluation, on_pod),
+        runs=candidate.runs,
+        speed_floor=measured.speed_floor,
+        speeds_se=errors,
+        speed_se=geometric_mean_error(list(errors.values())),
+    )
+
+
+def _measured(evaluation: Evaluation, on_pod: OnPod, quality: Scored) -> Measured:
+    """What the score is computed from."""
+    eff, kl, public = on_pod.efficiency, on_pod.asked.kl, quality.comparison.public
+    candidate, anchor, rules = eff.candidate, eff.anchor.timed, evaluation.rules
+    return Measured(
         efficiency=_efficiencies(evaluation, candidate.runs),
         anchor_efficiency=_efficiencies(evaluation, anchor.runs),
         peaks_gib={name: peak.peak_gib for name, peak in candidate.peaks.items()},
@@ -76,71 +118,25 @@ def _result(evaluation: Evaluation, contract: Contract, on_pod: OnPod, quality: 
         length_shift=public.length_shift,
         mean_drop=public.mean_drop,
         mean_drop_se=public.mean_drop_se,
-        kl=asked.kl.kl,
-        kl_se=asked.kl.kl_se,
+        kl=kl.kl,
+        kl_se=kl.kl_se,
         tier=public.quality.tier,
-        speed_floor=task.floor(rules),
-        broken=broken,
+        speed_floor=evaluation.task.floor(rules),
+        broken=kl_reason(kl.kl, rules.rules.kl_ceiling),
     )
-    scored = score(measured, rules)
-    first = first_workload(measured.peaks_gib)
-    audits = _audits(eff.anchor.audits)
-    errors = _speed_errors(evaluation, candidate.runs, anchor.runs)
-    return Result(
-        admitted=broken is None,
-        anchor_efficiency=measured.anchor_efficiency,
-        anchor_peak_memory=anchor.peaks,
-        bf16_peak_gib=measured.anchor_peaks_gib[first],
-        drift=_round(scored.drift),
-        efficiency=measured.efficiency,
-        efficiency_gain=_round(scored.efficiency_gain),
-        engine=EnginePart(
-            audit=audits,
-            budget=eff.budget,
-            hard_cap=all(run.healthy for run in eff.budget.values()),
-            startup=candidate.startup,
-            start_seconds=candidate.start_seconds,
-            stored_gib=contract.stored_gib,
-            conduct=conduct_part(
-                eff.checked, evaluation.finished("later", Later), candidate, eff.anchor.timed
-            ),
-        ),
-        gpu_hours=_round(gpu_hours(evaluation)),
-        kl=KLPart(**asked.kl.model_dump(), ppl=asked.perplexity),
-        length_shift=public.length_shift,
-        mean_drop=public.mean_drop,
-        memories={name: _round(value) for name, value in scored.memories.items()},
-        memory=_round(scored.memory),
-        memory_saved=_round(scored.memory_saved),
-        peak_gib=measured.peaks_gib[first],
-        peak_memory=candidate.peaks,
-        precision=contract.precision,
-        qualified=scored.qualified,
-        quality=QualityPart(**public.quality.model_dump()),
-        reason=scored.reason,
-        score=_round(scored.score),
-        score_se=None if scored.score_se is None else _round(scored.score_se),
-        speed=_round(scored.speed),
-        speed_serve=_round(scored.speeds[first]),
-        speeds={name: _round(value) for name, value in scored.speeds.items()},
-        task_id=task.id,
-        timed_audit=audits,
-        anchor=Baseline(startup=anchor.startup, start_seconds=anchor.start_seconds),
-        anchor_runs=anchor.runs,
-        accuracy_items=public.items,
-        drift_se=scored.drift_se,
-        executed=_executed(eff, contract),
-        foreign_cpu={
-            name: round(max(share, anchor.foreign_cpu[name]), DIGITS)
-            for name, share in candidate.foreign_cpu.items()
-        },
-        gates=scored.gates,
-        mean_drop_se=public.mean_drop_se,
-        noise_floor=_noise_floor(evaluation, on_pod),
-        runs=candidate.runs,
-        speed_floor=measured.speed_floor,
-        speeds_se=errors,
-        speed_se=geometric_mean_error(list(errors.values())),
+
+
+def _engine(evaluation: Evaluation, contract: Contract, eff: Efficiency) -> EnginePart:
+    """The candidate's server."""
+    candidate = eff.candidate
+    return EnginePart(
+        audit=_audits(eff.anchor.audits),
+        budget=eff.budget,
+        hard_cap=all(run.healthy for run in eff.budget.values()),
+        startup=candidate.startup,
+        start_seconds=candidate.start_seconds,
+        stored_gib=contract.stored_gib,
+        conduct=conduct_part(eff.checked, evaluation.finished("later", Later), candidate, eff.anchor.timed),
     )
 
 
@@ -275,7 +271,3 @@ def _releases() -> dict[str, str]:
     for name in ("ray", "numpy", "pydantic", "aiohttp"):
         found[name] = importlib.metadata.version(name)
     return found
-
-
-def _round(value: float) -> float:
-    return round(value, DIGITS)

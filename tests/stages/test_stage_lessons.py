@@ -15,13 +15,13 @@ from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.spec import vllm_spec
 from lowbit_ray.measure.prompts import Tokenizer
 from lowbit_ray.measure.runs import Percentiles, WorkloadRun
-from lowbit_ray.measure.workload import Timed
-from lowbit_ray.rules import load_rules
+from lowbit_ray.measure.workload import Timed, run_workload
+from lowbit_ray.rules import Workload, load_rules
 from lowbit_ray.stages import efficiency, serving
 from lowbit_ray.stages.build import Built
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
-from lowbit_ray.stages.questions import TimeWorkload
+from lowbit_ray.stages.questions import Inquiry
 from lowbit_ray.tasks import Task, list_tasks, load_task
 
 VOCABULARY = {"qwen3-8b": 151_936, "qwen35-27b": 248_320}
@@ -39,25 +39,24 @@ class Pod:
     """Notes what is asked of the engine, and answers as a server without accounts would be measured."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.asked: list[Inquiry[Any]] = []
 
     def call(self, method: str, *arguments: Any, watch: object = None) -> Any:
         if method in {"ask", "ask_watched"}:
             self.asked.append(arguments[0])
-        question = arguments[0] if arguments else None
         answers: dict[str, Any] = {
             "start": Started(start_s=1.0, isolation=None),
             "startup": (None, "a log"),
             "footprint": LOOK,
             "device_peak_gib": 8.0,
         }
-        return (_timed(cast("TimeWorkload", question)), 0.0) if method == "ask_watched" else answers[method]
+        return (_timed(arguments[0]), 0.0) if method == "ask_watched" else answers[method]
 
 
-def _timed(question: TimeWorkload) -> Timed:
-    workload = question.workload
+def _timed(question: Inquiry[Timed]) -> Timed:
+    name, workload = cast("tuple[str, Workload]", question.arguments[:2])
     run = WorkloadRun(
-        name=question.name,
+        name=name,
         output_throughput=1,
         median_tpot_ms=1,
         ttft_ms=FLAT,
@@ -101,7 +100,7 @@ def test_lesson_22_no_log_probability_is_asked_before_the_peaks_are_read(
     side = efficiency.time_side(evaluation, server, hidden)
     assert {peak.peak_gib for peak in side.peaks.values()} == {8.0}
     assert len(pod.asked) == 3 * task.timed_repeats(load_rules())
-    assert all(isinstance(question, TimeWorkload) for question in pod.asked)
+    assert all(question.measure is run_workload for question in pod.asked)
 
 
 def longest_scored(task: Task) -> int:
