@@ -4,7 +4,8 @@
     largest its quality
 
 Four servers and one for each further workload. Steps that an earlier attempt finished on the same silicon are not
-repeated; on other silicon both sides are timed again, since a speed is a ratio within one pod.
+repeated; on other silicon both sides are timed again, since a speed is a ratio within one pod, unless all that is
+timed is done.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
             evaluation.tenure.tell_pod("held")
             try:
-                efficiency, asked = _measure(evaluation, built, hidden, pod)
+                if efficiency is None:
+                    efficiency, asked = _measure(evaluation, built, hidden, pod)
+                else:
+                    asked = _rest(evaluation, built, hidden, pod, efficiency)
             finally:
                 held = pod.held_s
                 evaluation.tenure.meter = lambda: (held, pod.gpus)
@@ -132,12 +136,19 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
                         checked=checked,
                     ),
                 )
-                later = evaluation.step(
-                    "later", Later, lambda: ask_later(evaluation, server, hidden, candidate)
-                )
-                keep_rules(later_breaches(later, evaluation.task.conduct))
-                asked = _asked(evaluation, server, hidden, _anchor_part(evaluation, hidden, key))
+                asked = _asked(evaluation, server, hidden, candidate, key)
     return efficiency, asked
+
+
+def _rest(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod, efficiency: Efficiency) -> Asked:
+    """What is left where an earlier attempt has timed both sides, wherever that was: nothing is timed again."""
+    candidate, key = efficiency.candidate, efficiency.reference
+    evaluation.isolation = candidate.isolation
+    wait_until_asked(evaluation, built, pod, hidden, key)
+    workload = by_budget(candidate)[-1]
+    cap = cap_of(evaluation, pod, candidate, workload)
+    with serving(evaluation, built, pod, "candidate", f"capped-{workload}", cap=cap) as server:
+        return _asked(evaluation, server, hidden, candidate, key)
 
 
 def _candidate(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> tuple[TimedSide, Checked]:
@@ -156,7 +167,11 @@ def _candidate(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -
     return timed, checked
 
 
-def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, part: AnchorPart) -> Asked:
+def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, candidate: TimedSide, key: str) -> Asked:
+    """The candidate asked once more what it said while it was timed, then its quality."""
+    later = evaluation.step("later", Later, lambda: ask_later(evaluation, server, hidden, candidate))
+    keep_rules(later_breaches(later, evaluation.task.conduct))
+    part = _anchor_part(evaluation, hidden, key)
     with logprobs_needed():
         return evaluation.step("quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part))
 

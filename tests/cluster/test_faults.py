@@ -60,6 +60,20 @@ def test_what_is_killed_is_made_up_for(
     check(scene, submission, record)
 
 
+def test_what_was_timed_is_not_timed_again_for_the_sake_of_quality(scene: Scene) -> None:
+    submission = scene.submit("quality left")
+    node = scene.cluster.nodes[-1]
+    with scene.dispatcher():
+        scene.wait_for_step(submission, "efficiency")
+        node.kill()
+        scene.cluster.nodes.remove(node)
+        scene.cluster.add_node(4)
+        [record] = scene.wait_for([submission])
+    assert len(scene.pods_of(submission)) == 1
+    assert scene.attempt_of(submission, "efficiency") == 0
+    check(scene, submission, record)
+
+
 def test_a_killed_dispatcher_leaves_its_evaluations_at_work(scene: Scene) -> None:
     submission = scene.submit("dispatcher")
     first = scene.start_dispatcher()
@@ -73,11 +87,12 @@ def test_a_killed_dispatcher_leaves_its_evaluations_at_work(scene: Scene) -> Non
 
 
 def test_a_lost_node_costs_a_pair_of_runs_and_no_more(scene: Scene) -> None:
-    node = scene.cluster.nodes[0]
+    node = scene.cluster.nodes[-1]
     submission = scene.submit("node")
     with scene.dispatcher():
         scene.wait_for_step(submission, "timed")
         node.kill()
+        scene.cluster.nodes.remove(node)
         scene.cluster.add_node(4)
         [record] = scene.wait_for([submission])
     assert scene.faults(submission) == [True, False]
