@@ -187,10 +187,12 @@ class Index:
     def _look(self, arrived: str) -> Standing | None:
         name = arrived.rpartition("-")[2]
         try:
-            return read_standing(self._ledger, arrived, self._standings.get(name))
+            standing = read_standing(self._ledger, arrived, self._standings.get(name))
         except (ValueError, KeyError, TypeError) as error:
             self.unreadable[name] = str(error)[:200]
             return None
+        self.unreadable.pop(name, None)
+        return standing
 
     def _many(self, work: Callable[[T], R], items: list[T]) -> list[R]:
         """In threads where there are many: a store over the network answers slowly, but many at once."""
