@@ -48,6 +48,7 @@ WEIGHTS = {
 }
 """How often each thing happens beside the others; the expensive ones seldom."""
 STORE_S = 3.0
+QUIET_S = 2.0
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class Report:
     struck: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of the hosts that are alive at the end, since they started: all of it where none was killed."""
     left: list[str] = field(default_factory=list)
     """Command lines of processes that outlived it."""
 
@@ -68,7 +71,7 @@ class Report:
         counted = {"struck": dict(self.struck), "struck_total": self.struck.total()}
         kept = {
             name: getattr(self, name)
-            for name in ("evaluations", "right", "wrong", "attempts", "seconds", "left")
+            for name in ("evaluations", "right", "wrong", "attempts", "seconds", "cpu_s", "left")
         }
         return json.dumps(kept | counted)
 
@@ -185,12 +188,13 @@ def soak(
         running = _Soak(scene, random.Random(seed), gpus_a_node, report, scene.start_dispatcher(*OPTIONS))
         open_ones = list(submissions)
         while open_ones and time.monotonic() - started < 60 * minutes:
-            time.sleep(running.draw.uniform(0.5, 1.5) * every_s)
+            time.sleep(running.draw.uniform(0.5, 1.5) * (every_s or QUIET_S))
             open_ones = [one for one in open_ones if not _over(scene, one)]
             tell(f"{time.monotonic() - started:.0f} s, {len(open_ones)} open, {dict(report.struck)}")
-            if open_ones:
+            if open_ones and every_s:
                 running.strike()
         end(running.dispatcher)
+        report.cpu_s = _cpu_s(scene)
         _judge(scene, submissions, report)
         with contextlib.suppress(AssertionError):
             scene.wait_until_idle()
@@ -206,6 +210,16 @@ def soak(
 
 def _over(scene: Scene, submission: Submission) -> bool:
     return scene.arena.ledger.read(f"submissions/{submission.id}/record.json") is not None
+
+
+def _cpu_s(scene: Scene) -> float:
+    """CPU seconds of the cluster's processes and of those they have waited for."""
+    total = 0.0
+    for node in [scene.cluster.head, *scene.cluster.nodes]:
+        for process in node.tree() if node is not None else []:
+            with contextlib.suppress(psutil.Error):
+                total += sum(process.cpu_times()[:4])
+    return round(total, 1)
 
 
 def _judge(scene: Scene, submissions: list[Submission], report: Report) -> None:
