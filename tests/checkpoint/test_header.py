@@ -98,9 +98,9 @@ def test_a_header_over_the_limit_is_refused_without_reading_it(tmp_path: Path) -
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.write((2**33).to_bytes(8, "little"))
         file.truncate(2**34)
-    started = time.monotonic()
+    started = time.process_time()  # of this process alone: the machine may be busy
     assert "too large" in refused(tmp_path)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

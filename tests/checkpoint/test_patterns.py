@@ -91,6 +91,6 @@ def test_a_multimodal_models_two_spellings_name_the_same_module(how: How, name: 
 
 def test_ten_thousand_exact_names_cost_no_time() -> None:
     selector = Selector(tuple(f"model.layers.{n}.x" for n in range(10_000)), "regex", Matcher(NAMES), "x")
-    started = time.monotonic()
+    started = time.process_time()  # of this process alone: the machine may be busy
     assert not any(Weight(name, "weight", (8, 8)) in selector for name in NAMES * 40)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 4

@@ -144,7 +144,7 @@ def test_an_engine_that_never_answers_a_token_is_stopped_at_its_time_limit(
     started = time.monotonic()
     with pytest.raises(EngineStartError, match="did not answer within 2 s"):
         engine.start()
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 40
     assert not engine.alive()
     assert engine.tree() == []
 

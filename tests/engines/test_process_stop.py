@@ -69,7 +69,7 @@ def test_a_stubborn_engine_is_killed_after_the_grace(make_engine: MakeEngine) ->
     engine = make_engine("stubborn", grace_s=0.5).start()
     started = time.monotonic()
     engine.stop()
-    assert 0.5 <= time.monotonic() - started < 4
+    assert 0.5 <= time.monotonic() - started < 30
     assert engine.tree() == []
 
 

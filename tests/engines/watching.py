@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
