@@ -11,9 +11,9 @@ from __future__ import annotations
 from lowbit_ray.checkpoint.contract import Contract
 from lowbit_ray.errors import ConfigError, EngineError, SubmissionError
 from lowbit_ray.lease import LeaseHeld, Tenure, hold
-from lowbit_ray.ledger import Ledger, open_ledger
+from lowbit_ray.ledger import Ledger
 from lowbit_ray.metrics import StepMetrics
-from lowbit_ray.patience import PatientLedger
+from lowbit_ray.patience import PatientLedger, open_patiently
 from lowbit_ray.progress import LedgerWatch, Watches
 from lowbit_ray.records import Record, parse_record
 from lowbit_ray.rules import load_rules
@@ -88,7 +88,7 @@ def run(submission_id: str, watch: Watch) -> Record:
     ended with the evaluation. Errors as `evaluate`.
     """
     configured = settings()
-    ledger = open_ledger(configured.ledger)
+    ledger = open_patiently(configured.ledger)
     shape = load_task(read_submission(ledger, submission_id).task_id, configured.tasks).pod
     with ray_session(shape.cpus):
         return evaluate(submission_id, ledger=ledger, settings=configured, watch=watch)

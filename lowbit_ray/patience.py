@@ -1,6 +1,6 @@
 """A ledger that is asked again while its store is away: what a driver has measured is not to be lost with a minute.
 
-Only drivers use it. A lease is renewed on the bare ledger, as its holder must learn in time that it has lost it; the
+Drivers use it. A lease is renewed on the bare ledger, as its holder must learn in time that it has lost it; the
 service and the dispatcher answer, and look again.
 """
 
@@ -13,11 +13,13 @@ from typing import TypeVar
 import stamina
 
 from lowbit_ray.errors import LedgerError
-from lowbit_ray.ledger import Entry, Ledger
+from lowbit_ray.ledger import Entry, Ledger, open_ledger
 
-__all__ = ["PatientLedger"]
+__all__ = ["PatientLedger", "open_patiently"]
 
 T = TypeVar("T")
+PATIENCE_S = 600.0
+FIRST_WAIT_S, MOST_WAIT_S = 0.5, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,9 @@ class PatientLedger:
     """The same five verbs; LedgerError only after `patience_s`."""
 
     ledger: Ledger
-    patience_s: float = 600.0
-    first_wait_s: float = 0.5
-    most_wait_s: float = 15.0
+    patience_s: float = PATIENCE_S
+    first_wait_s: float = FIRST_WAIT_S
+    most_wait_s: float = MOST_WAIT_S
 
     def create(self, key: str, data: bytes) -> bool:
         """As the ledger's."""
@@ -50,14 +52,23 @@ class PatientLedger:
         return self._again(lambda: self.ledger.remove(key, version))
 
     def _again(self, verb: Callable[[], T]) -> T:
-        attempts = stamina.retry_context(
-            on=LedgerError,
-            attempts=None,
-            timeout=self.patience_s,
-            wait_initial=self.first_wait_s,
-            wait_max=self.most_wait_s,
-        )
-        for attempt in attempts:
-            with attempt:
-                return verb()
-        raise AssertionError("the last attempt raises")
+        return _again(verb, self.patience_s, self.first_wait_s, self.most_wait_s)
+
+
+def open_patiently(address: str) -> Ledger:
+    """The bare ledger at `address`, as `open_ledger`; waits for a store that is away."""
+    return _again(lambda: open_ledger(address), PATIENCE_S, FIRST_WAIT_S, MOST_WAIT_S)
+
+
+def _again(verb: Callable[[], T], patience_s: float, first_wait_s: float, most_wait_s: float) -> T:
+    attempts = stamina.retry_context(
+        on=LedgerError,
+        attempts=None,
+        timeout=patience_s,
+        wait_initial=first_wait_s,
+        wait_max=most_wait_s,
+    )
+    for attempt in attempts:
+        with attempt:
+            return verb()
+    raise AssertionError("the last attempt raises")

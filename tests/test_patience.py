@@ -9,7 +9,7 @@ import pytest
 
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.ledger import FolderLedger
-from lowbit_ray.patience import PatientLedger
+from lowbit_ray.patience import PatientLedger, open_patiently
 
 
 @dataclass
@@ -68,3 +68,12 @@ def test_while_the_store_answers_nothing_is_different(place: Place) -> None:
     assert ledger.keys("a/") == ["a/b"]
     assert not ledger.remove("a/b", entry.version)
     assert ledger.read("a/c") is None
+
+
+def test_a_ledger_is_opened_once_its_store_is_there(place: Place) -> None:
+    FolderLedger(place.root)
+    place.go_away()
+    back = threading.Timer(0.5, place.come_back)
+    back.start()
+    assert open_patiently(str(place.root)).keys("") == []
+    back.join()
