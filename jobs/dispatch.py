@@ -18,6 +18,7 @@ from lowbit_ray.dispatch.order import Limits
 from lowbit_ray.dispatch.tickets import Backoff
 from lowbit_ray.errors import InfraError
 from lowbit_ray.evaluate import abandon
+from lowbit_ray.ledger import open_ledger
 from lowbit_ray.metrics import set_queue, set_verdicts
 from lowbit_ray.patience import open_patiently
 from lowbit_ray.session import join_own_job
@@ -32,7 +33,7 @@ def main() -> int:
     """Parses the command line and looks until it is told to end; 1 where `--once` could not look."""
     options = _parser().parse_args()
     configured = settings()
-    ledger = open_patiently(configured.ledger)
+    ledger = (open_ledger if options.once else open_patiently)(configured.ledger)
     dispatcher = Dispatcher(
         ledger,
         RayJobs(options.address, python=options.python),
