@@ -23,6 +23,7 @@ from statistics import fmean, median
 import numpy as np
 
 from lowbit_ray.conduct import Breach, ConductLimits
+from lowbit_ray.measure.divergence import token_divergence
 from lowbit_ray.measure.endpoint import Endpoint, connect
 from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.logprobs import (
@@ -35,7 +36,7 @@ from lowbit_ray.measure.logprobs import (
     probe,
 )
 from lowbit_ray.measure.prompts import Tokenizer
-from lowbit_ray.measure.rows import LegacyRow
+from lowbit_ray.measure.rows import LegacyRow, pack
 from lowbit_ray.measure.runs import Output
 from lowbit_ray.rules import _Frozen
 
@@ -70,7 +71,10 @@ class Consistency(_Frozen):
     asked_again: float | None
     """Mean difference of log-probabilities between two askings, nats."""
     forced: float | None
-    """Mean difference between generating and scoring the same text, nats; None where texts cannot be scored."""
+    """Mean difference of the chosen tokens' values between generating and scoring the same text, nats; None where
+    texts cannot be scored. Shown; it grows with the noise of kernels, `forced_kl` with its square."""
+    forced_kl: float | None = None
+    """Mean KL of the same two distributions, nats a token, a lower bound: what is judged."""
 
     def breaches(self, limits: ConductLimits) -> list[Breach]:
         """The rules that these figures break."""
@@ -82,11 +86,7 @@ class Consistency(_Frozen):
                 "greedy tokens that are not the likeliest of their own list",
             ),
             (self.asked_again, limits.shift_nats, "nats between the values of the same tokens, asked twice"),
-            (
-                self.forced,
-                limits.forced_nats,
-                "nats between the values while generating and of the finished text",
-            ),
+            (self.forced_kl, limits.forced_kl, "nats of KL between generating and scoring the same text"),
         )
         for value, limit, words in figures:
             if value is not None and value > limit:
@@ -149,11 +149,17 @@ async def check_consistency(
         means = [gap for gap in (_gap(answer, eos_ids) for answer in answers) if gap is not None]
         gaps[name] = median(means) if means else None
         compared += sum(len(answer.actual) for answer in answers)
-    chosen, again, forced = None, None, None
+    probed = _Probed()
     if generates:
-        chosen, again, forced = await _probed(endpoint, probes, strongest, top_k, timeout_s)
+        for prompt in probes:
+            await _ask_both_ways(probed, endpoint, prompt, strongest, top_k, timeout_s)
     return Consistency(
-        self_gap=gaps, timed_tokens=compared, chosen_share=chosen, asked_again=again, forced=forced
+        self_gap=gaps,
+        timed_tokens=compared,
+        chosen_share=_mean(probed.beneath),
+        asked_again=_mean(probed.again),
+        forced=_mean(probed.forced),
+        forced_kl=_mean(probed.forced_kl),
     )
 
 
@@ -191,27 +197,49 @@ def _gap(answer: Positions, eos_ids: Collection[int]) -> float | None:
     return float((top - own)[counted].mean()) if counted.any() else None
 
 
-async def _probed(
-    endpoint: Endpoint, probes: Sequence[Prompt], strongest: Method, top_k: int, timeout_s: float
-) -> tuple[float | None, float | None, float | None]:
-    """Share of chosen tokens that are not the likeliest; mean shifts when asked again and when scored."""
-    beneath: list[bool] = []
-    again: list[float] = []
-    forced: list[float] = []
-    for prompt in probes:
-        async with connect(endpoint, timeout_s=timeout_s) as session:
-            first, second = [
-                await generate_with_logprobs(session, endpoint, prompt, TOKENS, count)
-                for count in (top_k, max(1, top_k // 2))
-            ]
-        for row, other in zip(first, second, strict=False):
-            beneath.append(_own(row) < max(_value(value) for _, value in row.top) - SLACK_NATS)
-            if row.token != other.token:
-                break
-            again.append(abs(_own(row) - _own(other)))
-        if strongest != "generation":
-            forced += await _forced(endpoint, prompt, first, strongest, top_k, timeout_s)
-    return _mean(beneath), _mean(again), _mean(forced)
+@dataclass(slots=True)
+class _Probed:
+    """One figure a token, of all probes."""
+
+    beneath: list[bool] = field(default_factory=list)
+    """Whether the chosen token is not the likeliest of its list."""
+    again: list[float] = field(default_factory=list)
+    """Difference when asked again."""
+    forced: list[float] = field(default_factory=list)
+    """Difference when the finished text is scored."""
+    forced_kl: list[float] = field(default_factory=list)
+
+
+async def _ask_both_ways(
+    probed: _Probed, endpoint: Endpoint, prompt: Prompt, strongest: Method, top_k: int, timeout_s: float
+) -> None:
+    """One probe: generated twice, with another top_k, and scored where the engine can score a text."""
+    async with connect(endpoint, timeout_s=timeout_s) as session:
+        first, second = [
+            await generate_with_logprobs(session, endpoint, prompt, TOKENS, count)
+            for count in (top_k, max(1, top_k // 2))
+        ]
+    for row, other in zip(first, second, strict=False):
+        probed.beneath.append(_own(row) < max(_value(value) for _, value in row.top) - SLACK_NATS)
+        if row.token != other.token:
+            break
+        probed.again.append(abs(_own(row) - _own(other)))
+    if strongest == "generation":
+        return
+    tokens = tuple(row.token for row in first)
+    question = Question((*prompt, *tokens), len(prompt))
+    (scored,) = await ask(endpoint, [question], top_k, method=strongest, concurrency=1, timeout_s=timeout_s)
+    said = Positions(
+        *pack([row.top for row in first], tokens, top_k, actual_required=False), np.asarray(tokens, np.int64)
+    )
+    probed.forced += [
+        abs(_own(row) - _value(value)) for row, value in zip(first, scored.actual.tolist(), strict=True)
+    ]
+    probed.forced_kl += token_divergence(said, scored).tolist()
+
+
+def _mean(values: Sequence[float | bool]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _own(row: LegacyRow) -> float:
@@ -221,21 +249,3 @@ def _own(row: LegacyRow) -> float:
 
 def _value(logprob: float) -> float:
     return logprob if logprob > -FAR else -FAR
-
-
-def _mean(values: Sequence[float | bool]) -> float | None:
-    return fmean(values) if values else None
-
-
-async def _forced(
-    endpoint: Endpoint,
-    prompt: Prompt,
-    rows: Sequence[LegacyRow],
-    method: Method,
-    top_k: int,
-    timeout_s: float,
-) -> list[float]:
-    """Differences of the generated tokens' values from those of the finished text."""
-    question = Question((*prompt, *(row.token for row in rows)), len(prompt))
-    (scored,) = await ask(endpoint, [question], top_k, method=method, concurrency=1, timeout_s=timeout_s)
-    return [abs(_own(row) - _value(value)) for row, value in zip(rows, scored.actual.tolist(), strict=True)]

@@ -142,7 +142,7 @@ def _conduct(result: Result, limits: ConductLimits) -> Iterator[Limit]:
     figures += [
         ("Greedy tokens that are not the likeliest of their list", said.chosen_share, limits.chosen_share),
         ("Log-probabilities asked twice, nats apart", said.asked_again, limits.shift_nats),
-        ("Log-probabilities generated and scored, nats apart", said.forced, limits.forced_nats),
+        ("KL of what it says generating and scoring, nats", said.forced_kl, limits.forced_kl),
     ]
     for name, value, limit in figures:
         if value is not None:

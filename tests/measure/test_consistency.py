@@ -46,7 +46,7 @@ def test_an_honest_engine_agrees_with_itself(candidate: Served) -> None:
     result = consistency(candidate)
     assert result.self_gap == {"serve": 0.0}
     assert (result.chosen_share, result.timed_tokens) == (0.0, 64)
-    assert result.asked_again == result.forced == 0.0
+    assert result.asked_again == result.forced == result.forced_kl == 0.0
     assert rules(result) == []
 
 
@@ -70,8 +70,8 @@ def test_a_finished_text_scored_by_another_model(candidate: Served) -> None:
     candidate.base["bigram"] = {"noise": 1.5}
     result = consistency(candidate, borrowed_logprobs=True)
     assert rules(result) == ["log-probabilities"]
-    assert result.forced is not None
-    assert result.forced > LIMITS.forced_nats
+    assert result.forced_kl is not None
+    assert result.forced_kl > LIMITS.forced_kl
     assert result.chosen_share == result.asked_again == 0.0
 
 
@@ -82,7 +82,7 @@ def test_values_that_change_from_one_asking_to_the_next(candidate: Served) -> No
 def test_an_engine_with_log_probabilities_of_its_own_tokens_alone(candidate: Served) -> None:
     result = consistency(candidate, no_prompt_logprobs=True, no_echo=True)
     assert rules(result) == []
-    assert result.forced is None
+    assert result.forced is result.forced_kl is None
     assert rules(consistency(candidate, no_prompt_logprobs=True, no_echo=True, stream_wrong=True)) == [
         "two faces"
     ]

@@ -235,7 +235,8 @@ SAID = Consistency(
         ({"consistency": SAID.model_copy(update={"self_gap": {"serve": 0.26}})}, "two faces"),
         ({"consistency": SAID.model_copy(update={"chosen_share": 0.11})}, "log-probabilities"),
         ({"consistency": SAID.model_copy(update={"asked_again": 0.11})}, "log-probabilities"),
-        ({"consistency": SAID.model_copy(update={"forced": 0.26})}, "log-probabilities"),
+        ({"consistency": SAID.model_copy(update={"forced": 0.3, "forced_kl": 0.09})}, None),
+        ({"consistency": SAID.model_copy(update={"forced_kl": 0.11})}, "log-probabilities"),
         ({"consistency": SAID.model_copy(update={"chosen_share": None, "forced": None})}, None),
     ],
 )
