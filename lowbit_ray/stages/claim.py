@@ -19,7 +19,7 @@ from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.reference import ask_anchor, load_anchor_part, store_anchor_part
 from lowbit_ray.stages.serving import Server, serving
 
-__all__ = ["ask_unless_claimed", "wait_until_asked"]
+__all__ = ["ask_unless_claimed", "claimed", "wait_until_asked"]
 
 LOOK_S = 2.0
 PATIENCE_S = 1800.0
@@ -36,7 +36,7 @@ class Claim(_Frozen):
 
 def ask_unless_claimed(evaluation: Evaluation, server: Server, hidden: Hidden, key: str) -> None:
     """Asks the running anchor for the part, unless it is there or somebody else is asking."""
-    if not _there(evaluation, hidden, key) and _claimed(evaluation, key):
+    if not _there(evaluation, hidden, key) and claimed(evaluation, key):
         _ask(evaluation, server, hidden, key)
 
 
@@ -47,7 +47,7 @@ def wait_until_asked(evaluation: Evaluation, built: Built, pod: Pod, hidden: Hid
     """
     deadline = time.monotonic() + PATIENCE_S
     while not _there(evaluation, hidden, key):
-        if _claimed(evaluation, key) or time.monotonic() > deadline:
+        if claimed(evaluation, key) or time.monotonic() > deadline:
             with serving(evaluation, built, pod, "anchor", "anchor-again") as server:
                 _ask(evaluation, server, hidden, key)
             return
@@ -64,7 +64,7 @@ def _there(evaluation: Evaluation, hidden: Hidden, key: str) -> bool:
     return load_anchor_part(evaluation.ledger, key, list(hidden.windows)) is not None
 
 
-def _claimed(evaluation: Evaluation, key: str) -> bool:
+def claimed(evaluation: Evaluation, key: str) -> bool:
     """Whether this evaluation is the one that asks."""
     ledger, name = evaluation.ledger, f"{key}/claim.json"
     ours = Claim(submission=evaluation.submission.id, holder=evaluation.tenure.lease.holder)

@@ -1,0 +1,79 @@
+"""One evaluation asks the anchor; its claim lives as long as its lease, and no longer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fakes.arena import SMALL, Arena, Watching
+
+from lowbit_ray.lease import EXPIRES_S, hold, key
+from lowbit_ray.rules import load_rules
+from lowbit_ray.stages.claim import claimed
+from lowbit_ray.stages.context import Evaluation
+
+PART = "tasks/fake/anchors/0123"
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Arena:
+    return Arena.build(tmp_path / "arena", **SMALL)
+
+
+@contextmanager
+def evaluation(arena: Arena) -> Iterator[Evaluation]:
+    """One that holds its lease until the block ends."""
+    submission = arena.submit(arena.root / "anchor")
+    with hold(arena.ledger, submission.id) as tenure:
+        yield Evaluation(
+            submission=submission,
+            task=arena.task,
+            rules=load_rules(),
+            ledger=arena.ledger,
+            settings=arena.settings,
+            tenure=tenure,
+            watch=Watching(),
+        )
+
+
+def test_the_first_asks_and_others_do_not(arena: Arena) -> None:
+    with evaluation(arena) as first, evaluation(arena) as second:
+        assert claimed(first, PART)
+        assert not claimed(second, PART)
+        assert claimed(first, PART)
+
+
+def test_parts_are_claimed_one_by_one(arena: Arena) -> None:
+    with evaluation(arena) as first, evaluation(arena) as second:
+        assert claimed(first, PART)
+        assert claimed(second, f"{PART}-other")
+
+
+def test_a_claim_ends_with_its_evaluation(arena: Arena) -> None:
+    with evaluation(arena) as first:
+        assert claimed(first, PART)
+    with evaluation(arena) as second:
+        assert claimed(second, PART)
+
+
+def test_the_claim_of_one_that_died_is_taken_over_once_its_lease_expires(arena: Arena) -> None:
+    with evaluation(arena) as first, evaluation(arena) as second:
+        assert claimed(first, PART)
+        entry = arena.ledger.read(key(first.submission.id))
+        assert entry is not None
+        long_ago = datetime.now(UTC) - timedelta(seconds=EXPIRES_S + 1)
+        dead = first.tenure.lease.model_copy(update={"renewed_at": long_ago})
+        assert arena.ledger.swap(key(first.submission.id), dead.model_dump_json().encode(), entry.version)
+        assert claimed(second, PART)
+        assert not claimed(first, PART)
+
+
+def test_the_claim_of_an_earlier_attempt_is_not_the_next_ones(arena: Arena) -> None:
+    with evaluation(arena) as first, evaluation(arena) as second:
+        assert claimed(first, PART)
+        entry = arena.ledger.read(key(first.submission.id))
+        assert entry is not None
+        next_one = first.tenure.lease.model_copy(update={"holder": "elsewhere:1:x", "attempt": 1})
+        assert arena.ledger.swap(key(first.submission.id), next_one.model_dump_json().encode(), entry.version)
+        assert claimed(second, PART)
