@@ -22,6 +22,7 @@ __all__ = ["Settings", "settings"]
 
 DATA = Path.home() / ".local" / "share" / "lowbit"
 VLLM = f"{shlex.quote(sys.executable)} -m vllm.entrypoints.openai.api_server"
+LM_EVAL = f"{shlex.quote(sys.executable)} -m lm_eval"
 
 
 class Settings(BaseSettings):
@@ -40,6 +41,8 @@ class Settings(BaseSettings):
     """Hex seed of all hidden prompts; by default one is made beside the cache and kept."""
     vllm_command: str = VLLM
     """What starts vLLM's OpenAI server; another virtual environment's Python, for instance."""
+    lm_eval_command: str = LM_EVAL
+    """What starts lm-evaluation-harness, for tasks with such a domain; another environment's Python, for instance."""
     log: Literal["text", "json"] = "text"
     """What jobs write to standard error: lines for people, or JSON with submission and stage."""
     url: str = "http://127.0.0.1:8000"
@@ -62,6 +65,10 @@ class Settings(BaseSettings):
     def vllm(self) -> tuple[str, ...]:
         """`vllm_command` as a list of arguments."""
         return tuple(shlex.split(self.vllm_command))
+
+    def lm_eval(self) -> tuple[str, ...]:
+        """`lm_eval_command` as a list of arguments."""
+        return tuple(shlex.split(self.lm_eval_command))
 
     def secret_bytes(self) -> bytes:
         """The secret seed; made once with mode 0600 where none is set."""

@@ -104,6 +104,21 @@ class PerplexityPlan(_Frozen):
     """Tokens a window; one less is predicted."""
 
 
+class LmEvalTask(_Frozen):
+    """A task of lm-evaluation-harness as a domain; needs the `lm-eval` extra."""
+
+    task: str
+    """The harness's name of it; one that generates text (`generate_until`), as chat completions have no scores."""
+    include_path: str | None = None
+    """Folder with the task's own YAML file, where the harness does not bring it."""
+    metric: str = "exact_match"
+    """Its metric of a single document."""
+    right_from: float = 1.0
+    """Least value of the metric that counts as right."""
+    chance: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share that guessing gets right."""
+
+
 class Domain(_Frozen):
     """One accuracy domain."""
 
@@ -115,6 +130,8 @@ class Domain(_Frozen):
     """Approximate length of a retrieval item's context; other domains ignore it."""
     source: TextSource | None = None
     """None: the public dev set, generated from the seed."""
+    lm_eval: LmEvalTask | None = None
+    """Asked by lm-evaluation-harness instead, `items` documents, once; its tokens count in no length."""
 
 
 class AccuracyPlan(_Frozen):

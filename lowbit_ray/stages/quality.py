@@ -6,7 +6,7 @@ Answers are collected while the pod is held; they are scored afterwards, when it
 from __future__ import annotations
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.accuracy.answers import Answers, score_answers
+from lowbit_ray.measure.accuracy.answers import Answers, JudgedItem, score_answers
 from lowbit_ray.measure.accuracy.compare import Comparison, compare
 from lowbit_ray.measure.accuracy.lengths import check_lengths
 from lowbit_ray.measure.kl import KLResult, measure_kl
@@ -15,7 +15,7 @@ from lowbit_ray.rules import _Frozen
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.questions import inquire
-from lowbit_ray.stages.reference import AnchorPart, all_items
+from lowbit_ray.stages.reference import AnchorPart, all_items, ask_harnesses
 from lowbit_ray.stages.serving import Server
 
 __all__ = ["Asked", "Scored", "ask_candidate", "score_quality"]
@@ -28,6 +28,8 @@ class Asked(_Frozen):
     perplexity: dict[str, PerplexityResult]
     """By window set; empty where the engine has log-probabilities of what it generates alone."""
     answers: Answers
+    harness: tuple[JudgedItem, ...] = ()
+    """Outcomes of domains that lm-evaluation-harness asks."""
 
 
 class Scored(_Frozen):
@@ -53,7 +55,8 @@ def ask_candidate(evaluation: Evaluation, server: Server, hidden: Hidden, anchor
             if not scores_no_text(error):  # perplexity is shown and not scored
                 raise
     answers = server.ask(all_items(evaluation, hidden), "accuracy items of the candidate")
-    return Asked(kl=kl, perplexity=perplexity, answers=answers)
+    harness = ask_harnesses(evaluation, server)
+    return Asked(kl=kl, perplexity=perplexity, answers=answers, harness=harness)
 
 
 def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, asked: Asked) -> Scored:
@@ -61,8 +64,8 @@ def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, as
     rules = evaluation.rules
     check_lengths(asked.answers, hidden.source / "tokenizer.json")
     comparison = compare(
-        score_answers(hidden.items, anchor.spoken.answers),
-        score_answers(hidden.items, asked.answers),
+        (*score_answers(hidden.items, anchor.spoken.answers), *anchor.spoken.harness),
+        (*score_answers(hidden.items, asked.answers), *asked.harness),
         rules.gate.quality,
         evaluations=evaluation.task.pooled_evaluations(rules),
         voided=rules.voided_tasks,

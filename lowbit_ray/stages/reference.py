@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from lowbit_ray.engines.actor import Progress
 from lowbit_ray.ledger import Ledger
-from lowbit_ray.measure.accuracy.answers import Answers
+from lowbit_ray.measure.accuracy.answers import Answers, JudgedItem
+from lowbit_ray.measure.accuracy.lm_eval import ask_harness
 from lowbit_ray.measure.accuracy.run import collect_answers
 from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.kl import KLResult, Reference, make_reference, measure_kl
@@ -41,6 +42,8 @@ class Spoken(_Frozen):
     answers: Answers
     floor: KLResult
     """The anchor's probe of itself."""
+    harness: tuple[JudgedItem, ...] = ()
+    """Outcomes of domains that lm-evaluation-harness asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ def ask_anchor(evaluation: Evaluation, server: Server, hidden: Hidden) -> Anchor
         for name, windows in hidden.windows.items()
     }
     answers = server.ask(all_items(evaluation, hidden), "accuracy items of the anchor")
-    return AnchorPart(Spoken(answers=answers, floor=floor), reference, losses)
+    harness = ask_harnesses(evaluation, server)
+    return AnchorPart(Spoken(answers=answers, floor=floor, harness=harness), reference, losses)
 
 
 async def reference_and_floor(
@@ -114,6 +118,24 @@ def all_items(evaluation: Evaluation, hidden: Hidden) -> Inquiry[Answers]:
         timeout_s=evaluation.task.engine.request_timeout_s,
         template_arguments=plan.chat_template_arguments,
     )
+
+
+def ask_harnesses(evaluation: Evaluation, server: Server) -> tuple[JudgedItem, ...]:
+    """The outcomes of all domains that lm-evaluation-harness asks, of the running side."""
+    plan, found = evaluation.task.accuracy, list[JudgedItem]()
+    for name, domain in plan.domains.items():
+        if domain.lm_eval is not None:
+            question = inquire(
+                ask_harness,
+                name,
+                domain,
+                command=evaluation.settings.lm_eval(),
+                concurrency=plan.max_concurrency,
+                timeout_s=evaluation.task.engine.request_timeout_s,
+            )
+            outcomes = server.ask(question, f"lm-evaluation-harness: {domain.lm_eval.task}")
+            found += outcomes
+    return tuple(found)
 
 
 def store_anchor_part(ledger: Ledger, key: str, part: AnchorPart) -> None:

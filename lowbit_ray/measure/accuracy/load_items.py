@@ -23,6 +23,8 @@ def make_items(plan: AccuracyPlan, seed: bytes, *, evaluations: int) -> tuple[It
     """
     items: list[Item] = []
     for name, domain in plan.domains.items():
+        if domain.lm_eval is not None:
+            continue  # the harness has items of its own
         if domain.source is None:
             for evaluation in range(evaluations):
                 items += generate_items(
