@@ -57,6 +57,8 @@ class Index:
         self._workers = workers
         self._lock = threading.Lock()
         self._standings: dict[str, Standing] = {}
+        self._open: dict[str, Standing] = {}  # of them those that are not over
+        self._flagged: set[str] = set()  # every one that has ever been
         self._last = ""
         self._window = 0
         self._boards: dict[str, tuple[int, list[Row]]] = {}
@@ -75,13 +77,13 @@ class Index:
             known = self._standings
             arrivals = self._arrivals()
             flags = self._flags()
-            looked = self._many(self._look, [*arrivals, *(s.arrival for s in self._unsettled(known))])
-            changed = {s.id: s for s in looked if s is not None}
-            merged = known | {k: v for k, v in changed.items() if known.get(k) != v}
-            for name in flags.keys() | {s.id for s in known.values() if s.flag}:
-                if name in merged and merged[name].flag != flags.get(name):
-                    merged[name] = replace(merged[name], flag=flags.get(name))
-            self._publish(merged)
+            looked = self._many(self._look, [*arrivals, *(s.arrival for s in self._unsettled())])
+            changed = {s.id: s for s in looked if s is not None and known.get(s.id) != s}
+            for name in flags.keys() | self._flagged:
+                standing = changed.get(name, known.get(name))
+                if standing is not None and standing.flag != flags.get(name):
+                    changed[name] = replace(standing, flag=flags.get(name))
+            self._publish(changed)
             self.refreshed_at = datetime.now(UTC)
 
     def reread(self, submission: str) -> Standing | None:
@@ -98,7 +100,7 @@ class Index:
             parsed = None if flag is None else Flag.model_validate_json(flag.data)
             standing = replace(standing, flag=None if parsed is None or parsed.lifted else parsed)
             if standing != old:
-                self._publish(self._standings | {submission: standing})
+                self._publish({submission: standing})
         return standing
 
     def get(self, submission: str) -> Standing | None:
@@ -111,11 +113,15 @@ class Index:
 
     def waiting(self) -> list[Standing]:
         """Those that nobody is evaluating yet, in the order of arrival."""
-        return [s for s in self.all() if s.state.status == "waiting"]
+        return sorted(
+            (s for s in self._open.values() if s.state.status == "waiting"), key=lambda s: s.arrival
+        )
 
     def running(self) -> list[Standing]:
         """Those that somebody is evaluating."""
-        return [s for s in self.all() if s.state.status == "running"]
+        return sorted(
+            (s for s in self._open.values() if s.state.status == "running"), key=lambda s: s.arrival
+        )
 
     def finished(self) -> list[Standing]:
         """Those with a record."""
@@ -141,12 +147,14 @@ class Index:
         """By id; a snapshot that later refreshes leave alone."""
         return MappingProxyType(self._standings)
 
-    def _publish(self, standings: dict[str, Standing]) -> None:
-        old, self._standings = self._standings, standings
-        changed = [s for name, s in standings.items() if old.get(name) is not s]
-        if changed:
-            self.generation += 1
-        if any(s.summary is not None for s in changed):
+    def _publish(self, changed: dict[str, Standing]) -> None:
+        if not changed:
+            return
+        self._standings = self._standings | changed
+        self._open = {k: v for k, v in (self._open | changed).items() if not v.over}
+        self._flagged |= {name for name, standing in changed.items() if standing.flag is not None}
+        self.generation += 1
+        if any(s.summary is not None for s in changed.values()):
             self.verdicts += 1
 
     def _arrivals(self) -> list[str]:
@@ -173,11 +181,10 @@ class Index:
                 found[key.removeprefix("flags/").removesuffix(".json")] = flag
         return found
 
-    def _unsettled(self, known: Mapping[str, Standing]) -> Iterable[Standing]:
+    def _unsettled(self) -> Iterable[Standing]:
         """Those to be read again this time."""
-        unsettled = [s for s in known.values() if not s.over]
-        yield from (s for s in unsettled if s.lease is not None)
-        queue = sorted((s for s in unsettled if s.lease is None), key=lambda s: s.arrival)
+        yield from (s for s in self._open.values() if s.lease is not None)
+        queue = sorted((s for s in self._open.values() if s.lease is None), key=lambda s: s.arrival)
         yield from queue[:HEAD]
         rest = queue[HEAD:]
         start = self._window if self._window < len(rest) else 0

@@ -40,23 +40,23 @@ def join_own_job() -> bool:
 
 
 @contextlib.contextmanager
-def ray_session(cpus: int, *, local: bool = False, jobs: bool = False) -> Iterator[str | None]:
-    """A connection to Ray for the length of the block; gives the address of its job server, where it has one.
+def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
+    """A connection to Ray for the length of the block.
 
     Joins the cluster of the Ray job or of RAY_ADDRESS, unless `local`. Otherwise it starts a Ray on this machine,
     which every process of it leaves with the block; `cpus` is what a pod of it needs at least: where there are
-    fewer cores, they are shared. With `jobs` it has a job server, on loopback.
+    fewer cores, they are shared.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if os.environ.get("RAY_ADDRESS") and not local:
-        context = ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="error")
     else:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing but loopback can reach it
-        context = ray.init(
+        ray.init(
             address="local",
             num_cpus=max(cpus, len(os.sched_getaffinity(0))),
-            include_dashboard=jobs,
+            include_dashboard=False,
             log_to_driver=False,
             logging_level="error",
             object_store_memory=256 * 2**20,
@@ -64,6 +64,6 @@ def ray_session(cpus: int, *, local: bool = False, jobs: bool = False) -> Iterat
             namespace=NAMESPACE,
         )
     try:
-        yield f"http://{context.dashboard_url}" if context.dashboard_url else None
+        yield
     finally:
         ray.shutdown()

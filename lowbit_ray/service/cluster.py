@@ -18,7 +18,7 @@ from lowbit_ray.dispatch.tickets import Backoff
 from lowbit_ray.errors import InfraError
 from lowbit_ray.evaluate import abandon
 from lowbit_ray.ledger import open_ledger
-from lowbit_ray.session import ray_session
+from lowbit_ray.service.head import local_head
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.tasks import list_tasks, load_task
 
@@ -34,18 +34,21 @@ def main() -> int:
     parent, configured, ended = os.getppid(), settings(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    with ray_session(_cpus(configured), local=True, jobs=True) as dashboard:
-        dispatcher = _dispatcher(configured, dashboard)
+    with local_head(_cpus(configured)) as dashboard:
+        dispatcher, said = _dispatcher(configured, dashboard), ""
         while not ended.wait(LOOK_S) and os.getppid() == parent:
             try:
                 for name in dispatcher.look().started:
                     log.info("started %s", name)
+                said = ""
             except InfraError as error:
-                log.warning("%s: %s", type(error).__name__, error)
+                if str(error) != said:
+                    log.warning("%s: %s", type(error).__name__, error)
+                said = str(error)
     return 0
 
 
-def _dispatcher(configured: Settings, dashboard: str | None) -> Dispatcher:
+def _dispatcher(configured: Settings, dashboard: str) -> Dispatcher:
     ledger = open_ledger(configured.ledger)
     return Dispatcher(
         ledger,
@@ -65,4 +68,7 @@ def _cpus(configured: Settings) -> int:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except InfraError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -55,11 +56,22 @@ def serve(
         app, host=host, port=port, log_level="warning", access_log=False, server_header=False
     )
     server = _Server(config, lambda: ready(f"http://{_shown(host)}:{port}", written))
-    with _cluster() if evaluate else contextlib.nullcontext():
+    with _quiet_end(), _cluster() if evaluate else contextlib.nullcontext():
         try:
             server.run()
         except SystemExit:
             raise ConfigError("the address cannot be listened at", where=f"{host}:{port}") from None
+
+
+@contextlib.contextmanager
+def _quiet_end() -> Iterator[None]:
+    """uvicorn raises the signal that ended it once more when it is done; all that is left to do then is to leave."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Server(uvicorn.Server):
