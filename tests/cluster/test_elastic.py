@@ -30,9 +30,7 @@ from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.session import ENVIRONMENT, NAMESPACE
 from lowbit_ray.tasks import PodShape
 
-# Ray's own test cluster leaves sockets for the garbage collector to close
-LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-pytestmark = [pytest.mark.timeout(280), LEAVES_SOCKETS]
+pytestmark = pytest.mark.timeout(280)
 UP_S, DOWN_S = 60, 60
 GIB = 2**30
 HEAD_ID = "f" * 51 + "00000"

@@ -2,8 +2,8 @@
 
 import contextlib
 import json
-import os
-import sys
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,20 +15,18 @@ from typing import Any, Literal
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster
+from fakes.cluster import FakeCluster
 
 from lowbit_ray.engines.placement import alive_nodes
 from lowbit_ray.engines.pod import Pod, open_pod
 from lowbit_ray.engines.quarantine import list_quarantined, release
 from lowbit_ray.errors import DirtyDeviceError, PodError
 from lowbit_ray.ledger import FolderLedger
-from lowbit_ray.session import ENVIRONMENT
 from lowbit_ray.tasks import PodShape
 
-# Ray's own test cluster leaves sockets for the garbage collector to close
-LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-pytestmark = [pytest.mark.timeout(120), LEAVES_SOCKETS]
-NVML = Path(__file__).parents[1] / "fakes" / "nvml"
+pytestmark = pytest.mark.timeout(300)
+ROOT = Path(__file__).parents[2]
+NVML = ROOT / "tests" / "fakes" / "nvml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +63,31 @@ class Hosts:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     folder = tmp_path_factory.mktemp("nvml")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(NVML), *filter(None, sys.path)]))
-        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        states = {}
-        try:
-            for name in ("one", "two"):
-                state = folder / name
-                state.write_text("{}")
-                node = nodes.add_node(
-                    num_cpus=4,
-                    num_gpus=4,
-                    labels={"ray.io/accelerator-type": "H200", "lowbit-host": name},
-                    env_vars={"FAKE_NVML": str(state)},
-                )
-                states[node.node_id] = state
-            ray.init(address=nodes.address, log_to_driver=False, logging_level="error", namespace="lowbit")
-            yield states
-        finally:
-            ray.shutdown()
-            nodes.shutdown()
+    environment = {"PYTHONPATH": f"{NVML}:{ROOT}"}
+    nodes = FakeCluster(Path(tempfile.mkdtemp(prefix="lb-")), environment)
+    states = {f"host-{number}": folder / str(number) for number in (1, 2)}
+    try:
+        nodes.start_head()
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="error", namespace="lowbit")
+        for number, state in enumerate(states.values(), start=1):
+            state.write_text("{}")
+            environment["FAKE_NVML"] = str(state)
+            nodes.add_node(4, label="H200")
+            up = hosts_of_nodes(number)  # two that start at the same moment stand in each other's way
+        yield {node: states[host] for node, host in up.items()}
+    finally:
+        ray.shutdown()
+        nodes.close()
+        shutil.rmtree(nodes.root, ignore_errors=True)
+
+
+def hosts_of_nodes(count: int) -> dict[str, str]:
+    """The label of each node with GPUs, by Ray's id, as soon as so many are there."""
+    deadline = time.monotonic() + 180
+    while len(found := [node for node in alive_nodes() if node.total.get("GPU")]) < count:
+        assert time.monotonic() < deadline, "the nodes did not come up"
+        time.sleep(0.2)
+    return {node.id: node.labels["lowbit-host"] for node in found}
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_a_pod_that_waits_gets_the_host_that_is_freed(hosts: Hosts) -> None:
         ({"tensor_parallel": 8}, "only 4 GPU of the 8 GPU needed"),
         ({"accelerator": "B200"}, "label H200 in the place of B200"),
         ({"memory_gib": 2**20}, "GiB of memory of the"),
-        ({"cpus": 64}, "only 4 CPU of the 64 CPU needed"),
+        ({"cpus": 64}, "only 16 CPU of the 64 CPU needed"),
     ],
     ids=["GPUs", "label", "memory", "CPUs"],
 )
