@@ -29,7 +29,7 @@ from lowbit_ray.submission import Submission, now
 
 __all__ = ["Scene", "end", "wait_until"]
 
-SECONDS = 150
+SECONDS = 240
 
 
 @dataclass(slots=True)
@@ -140,6 +140,10 @@ class Scene:
         """When the candidate was first timed."""
         times = step_times(self.arena.ledger, submission)
         return min(time.started_at for time in times if time.name.startswith("timed-"))
+
+    def forget_the_anchor(self) -> None:
+        """Its reusable part is to be asked for again."""
+        shutil.rmtree(Path(self.arena.settings.ledger) / "tasks" / "fake" / "anchors")
 
     def cancel(self, submission: Submission) -> None:
         """As its participant does it."""

@@ -74,6 +74,21 @@ def test_what_was_timed_is_not_timed_again_for_the_sake_of_quality(scene: Scene)
     check(scene, submission, record)
 
 
+def test_where_the_one_that_asks_the_anchor_dies_another_asks(scene: Scene) -> None:
+    scene.forget_the_anchor()
+    submissions = [scene.submit(f"anchor {number}") for number in range(2)]
+    with scene.dispatcher():
+        [key] = wait_until(lambda: scene.arena.ledger.keys("tasks/fake/anchors/"), scene.story)[:1]
+        assert key.endswith("claim.json")
+        entry = scene.arena.ledger.read(key)
+        assert entry is not None
+        asking = next(one for one in submissions if one.id.encode() in entry.data)
+        kill_driver(scene, asking)
+        records = scene.wait_for(submissions)
+    for submission, record in zip(submissions, records, strict=True):
+        check(scene, submission, record)
+
+
 def test_a_killed_dispatcher_leaves_its_evaluations_at_work(scene: Scene) -> None:
     submission = scene.submit("dispatcher")
     first = scene.start_dispatcher()
