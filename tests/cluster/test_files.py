@@ -85,6 +85,9 @@ def test_nodes_of_ray_up_have_the_environment(cloud: str, commands: str) -> None
     start = read(f"{cloud}.yaml")[commands][-1]
     for name, value in (ENVIRONMENT | {"RAY_AUTH_MODE": "token"}).items():
         assert f"{name}={value}" in start
+    token = re.search(r"RAY_AUTH_TOKEN_PATH=([^;\s]+)", start)
+    assert token is not None
+    assert token[1] in read(f"{cloud}.yaml")["file_mounts"]
 
 
 # ---- KubeRay
