@@ -192,6 +192,14 @@ def test_a_broken_server_is_a_verdict_with_its_reason(
     assert engines(arena) == []
 
 
+def test_lesson_61_a_checkpoint_that_does_not_load_fails_before_anything_is_timed(arena: Arena) -> None:
+    """The candidate's server comes first: unsupported combinations end there, and no BF16 server is started."""
+    watch = Watching()
+    record = run(arena, arena.candidate("unloadable", faults={"dead_at_load": True}), watch)
+    assert record.status == "failed"
+    assert not any("timing" in what or "anchor" in what for what in watch.seen)
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("hidden_size", 128), ("rope_theta", 500000.0), ("vocab_size", 300)]
 )

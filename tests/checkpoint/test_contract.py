@@ -371,6 +371,34 @@ def test_gptqs_dynamic_overrides_bits_and_skips_by_pattern(check: Check) -> None
     assert set(contract.precision.regions[0].bits) == {4, 8, 16}
 
 
+def test_lesson_53_what_gptq_quantized_is_read_from_the_tensors_whatever_the_config_lists(
+    check: Check,
+) -> None:
+    """Exporters list too few modules: what is quantized and not listed, and what is neither, are both fine."""
+    listed = [["self_attn.q_proj"]]
+    config = GPTQ_RECIPE.config()
+    config["quantization_config"]["modules_in_block_to_quantize"] = listed
+    whole = check(GPTQ_RECIPE.tensors(), config)
+    assert whole.kept
+    assert whole.precision is not None
+    assert whole.precision.weights == 4
+
+
+def test_lesson_53_a_module_that_gptq_left_plain_stays_plain(check: Check) -> None:
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        name: part for name, part in GPTQ_RECIPE.tensors().items() if not name.startswith(f"{module}.")
+    }
+    tensors[f"{module}.weight"] = plain_tensors()[f"{module}.weight"]
+    contract = check(tensors, GPTQ_RECIPE.config())
+    assert contract.kept
+    assert contract.precision is not None
+    assert (
+        contract.precision.effective_bits
+        > check(GPTQ_RECIPE.tensors(), GPTQ_RECIPE.config()).precision.effective_bits
+    )  # type: ignore[union-attr]
+
+
 def test_int4_in_bytes_is_read_as_the_8_bits_it_takes(check: Check) -> None:
     config = compressed(int_group(4, 128), INT8_TOKEN, "int-quantized")
     tensors = Recipe("", "weight I8 n,k; weight_scale F32 n,k/128", {}, "").tensors()
