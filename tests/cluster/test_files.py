@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 import ray.autoscaler
 import yaml
+from ray.autoscaler._private.util import fillout_defaults, validate_config
 
 from lowbit_ray.metrics import METRICS
 from lowbit_ray.session import ENVIRONMENT
@@ -47,6 +48,13 @@ def test_ray_up_files_are_what_rays_schema_asks(cloud: str, schema: Any) -> None
 def test_rays_schema_refuses_a_field_that_it_does_not_know(schema: Any) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(read("aws.yaml") | {"idle_timeout": 5}, schema)
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_ray_accepts_them_with_its_own_defaults_filled_in(cloud: str) -> None:
+    whole = fillout_defaults(read(f"{cloud}.yaml"))
+    validate_config(whole)
+    assert whole["available_node_types"]["h200x8"]["max_workers"] == 8
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
