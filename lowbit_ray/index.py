@@ -91,14 +91,17 @@ class Index:
         entry = self._ledger.read(f"submissions/{submission}/submission.json")
         if entry is None:
             return None
-        standing = self._look(arrival(Submission.model_validate_json(entry.data)))
+        try:
+            arrived = arrival(Submission.model_validate_json(entry.data))
+        except ValueError as error:
+            self.unreadable[submission] = str(error)[:200]
+            return None
+        standing = self._look(arrived)
         if standing is None:
             return None
         with self._lock:
             old = self._standings.get(submission)
-            flag = self._ledger.read(f"flags/{submission}.json")
-            parsed = None if flag is None else Flag.model_validate_json(flag.data)
-            standing = replace(standing, flag=None if parsed is None or parsed.lifted else parsed)
+            standing = replace(standing, flag=self._flag(submission))
             if standing != old:
                 self._publish({submission: standing})
         return standing
@@ -173,13 +176,19 @@ class Index:
         return f"accepted/{last - SKEW:%Y%m%dT%H%M%S.%f}"
 
     def _flags(self) -> dict[str, Flag]:
-        found: dict[str, Flag] = {}
-        for key in self._ledger.keys("flags/"):
-            entry = self._ledger.read(key)
+        names = [key.removeprefix("flags/").removesuffix(".json") for key in self._ledger.keys("flags/")]
+        found = {name: self._flag(name) for name in names}
+        return {name: flag for name, flag in found.items() if flag is not None}
+
+    def _flag(self, name: str) -> Flag | None:
+        """The flag of a submission, None where there is none, it was lifted or cannot be read."""
+        entry = self._ledger.read(f"flags/{name}.json")
+        try:
             flag = None if entry is None else Flag.model_validate_json(entry.data)
-            if flag is not None and not flag.lifted:
-                found[key.removeprefix("flags/").removesuffix(".json")] = flag
-        return found
+        except ValueError as error:
+            self.unreadable[f"flags/{name}"] = str(error)[:200]
+            return None
+        return None if flag is None or flag.lifted else flag
 
     def _unsettled(self) -> Iterable[Standing]:
         """Those to be read again this time."""

@@ -6,6 +6,7 @@ hash is enough, as there is nothing to guess in 256 random bits.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import secrets
@@ -75,9 +76,13 @@ def fingerprint(token: str) -> str:
 
 
 def list_people(ledger: Ledger) -> list[Person]:
-    """Everybody, by name."""
-    entries = (ledger.read(key) for key in ledger.keys("people/"))
-    return [Person.model_validate_json(entry.data) for entry in entries if entry is not None]
+    """Everybody, by name; whoever's object cannot be read is left out, and `lowbit ledger fsck` says so."""
+    found = []
+    for key in ledger.keys("people/"):
+        entry = ledger.read(key)
+        with contextlib.suppress(ValueError):  # one broken object must not lock everybody out
+            found += [] if entry is None else [Person.model_validate_json(entry.data)]
+    return found
 
 
 def find_person(ledger: Ledger, name: str) -> Person:

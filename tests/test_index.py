@@ -188,3 +188,17 @@ def test_one_object_that_cannot_be_read_hides_no_other(ledger: Counting, fixture
     index.refresh()
     assert set(index.standings) == {good.id}
     assert set(index.unreadable) == {bad.id}
+
+
+def test_a_flag_or_submission_that_cannot_be_read_stops_nothing(ledger: Counting) -> None:
+    good, bad = submission(), submission()
+    accept(ledger, good)
+    ledger.create(f"submissions/{bad.id}/submission.json", b"{}")
+    ledger.create(f"flags/{good.id}.json", b"{}")
+    index = Index(ledger)
+    index.refresh()
+    standing = index.reread(good.id)
+    assert standing is not None
+    assert standing.flag is None
+    assert index.reread(bad.id) is None
+    assert set(index.unreadable) == {bad.id, f"flags/{good.id}"}

@@ -82,3 +82,9 @@ def test_actions_are_read_in_their_order_and_after_a_time(ledger: FolderLedger) 
     assert read_actions(ledger) == done
     assert read_actions(ledger, limit=2) == done[:2]
     assert read_actions(ledger, after=f"{done[0].at:%Y%m%dT%H%M%S.%f}-z") == done[1:]
+
+
+def test_one_broken_object_locks_nobody_else_out(ledger: FolderLedger) -> None:
+    issue_token(ledger, "ann")
+    ledger.create("people/bob.json", b"half of a per")
+    assert [person.name for person in list_people(ledger)] == ["ann"]
