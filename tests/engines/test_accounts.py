@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from rewording import of_rank, reword, with_pool
 
-from lowbit_ray.engines.accounts import Startup, keeps_accounts, read_startup
-from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.engines.accounts import Startup, keeps_accounts, offload_findings, read_startup
+from lowbit_ray.errors import EngineError, InfraError, PodError
+from lowbit_ray.measure.memory import peak_memory
+from lowbit_ray.measure.workload import WorkloadRun
+from lowbit_ray.rules import load_rules
 
 LENGTH = 32768
 
@@ -236,6 +239,33 @@ def test_a_missing_line_is_named_and_never_a_zero(
     assert wording in str(caught.value.expected)
 
 
+@pytest.mark.parametrize("line", ["Loading weights took", "CPU KV cache size", "init engine"])
+def test_a_missing_line_of_a_cpu_server_is_named_too(cpu_log: str, cpu_metrics: str, line: str) -> None:
+    log = "\n".join(text for text in cpu_log.splitlines() if line not in text)
+    assert log != cpu_log
+    with pytest.raises(EngineError, match="lacks a line") as caught:
+        read_startup(log, cpu_metrics, stored_gib=0.25)
+    assert line.removeprefix("CPU ") in str(caught.value.expected)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "kv_cache_memory_bytes",
+        "kv_cache_size_tokens",
+        "kv_cache_max_concurrency",
+        "num_gpu_blocks",
+        "block_size",
+    ],
+)
+def test_a_missing_label_of_the_metrics_is_named_and_never_a_zero(
+    cpu_log: str, cpu_metrics: str, label: str
+) -> None:
+    with pytest.raises(EngineError) as caught:
+        read_startup(cpu_log, cpu_metrics.replace(f'{label}="', f'other_{label}="'), stored_gib=0.25)
+    assert label in str(caught.value)
+
+
 def test_lesson_39_a_log_at_info_level_lacks_the_accounts_of_0_25(dense: str, dense_metrics: str) -> None:
     log = "\n".join(text for text in dense.splitlines() if " DEBUG " not in text)
     with pytest.raises(EngineError, match="VLLM_LOGGING_LEVEL=DEBUG"):
@@ -282,6 +312,31 @@ def test_lesson_46_pools_are_told_with_the_release_they_are_of(dense: str, dense
     assert (startup.vllm_version, startup.release) == ("0.30.0", "0.30.0")
 
 
-def test_only_a_vllm_server_keeps_accounts(dense: str) -> None:
+OTHERS = {
+    "llama.cpp": """main: loading model
+load_tensors: offloaded 33/33 layers to GPU
+load_tensors:        CUDA0 model buffer size =  4156.00 MiB
+main: server is listening on http://127.0.0.1:8080 - starting the main loop""",
+    "SGLang": """[2026-11-30 10:00:00] server_args=ServerArgs(model_path='/model', mem_fraction_static=0.85)
+[2026-11-30 10:00:20] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=120.11 GB
+[2026-11-30 10:00:21] KV Cache is allocated. #tokens: 700000, K size: 48.07 GB, V size: 48.07 GB
+[2026-11-30 10:00:40] The server is fired up and ready to roll!""",
+}
+"""Start-up logs as these servers print them, shortened."""
+
+
+def test_a_vllm_server_keeps_accounts(dense: str, cpu_log: str) -> None:
     assert keeps_accounts(dense)
-    assert not keeps_accounts("llama_server: listening\n")
+    assert keeps_accounts(cpu_log)
+
+
+@pytest.mark.parametrize("server", OTHERS)
+def test_the_peaks_of_other_servers_are_the_devices_count(server: str) -> None:
+    assert not keeps_accounts(OTHERS[server])
+    assert offload_findings(OTHERS[server]) == ()
+    workload = next(iter(load_rules().workloads.values()))
+    run = WorkloadRun.model_construct(name="serve", kv_usage=None)
+    peak = peak_memory(None, run, workload, device_peak_gib=21.5)
+    assert (peak.peak_gib, peak.device_peak_gib, peak.weights_gib) == (21.5, 21.5, None)
+    with pytest.raises(InfraError, match="keeps no accounts and the device was not asked"):
+        peak_memory(None, run, workload)
