@@ -20,43 +20,6 @@ class Advice:
 
 CASES: tuple[tuple[str, str, str], ...] = (
     (
-        r"engine rule “answer cache”",
-        "Prompts that had been asked before were answered much faster than fresh ones asked in turn with them.",
-        "Remember no answers, on no server of the submission; drafts taken from earlier answers count as well.",
-    ),
-    (
-        r"engine rule “two faces”",
-        "Asked again without a stream, for log-probabilities, the server finds other tokens likelier than those that "
-        "it said while it was timed: by more than batching or kernels can explain.",
-        "Serve one model, computed the same way, whatever form a request has.",
-    ),
-    (
-        r"engine rule “log-probabilities”",
-        "The log-probabilities disagree with each other: the chosen token is not the likeliest of its own list, or "
-        "the values change with how they are asked for.",
-        "Return log-softmax of the very logits that the token was chosen from, without a temperature.",
-    ),
-    (
-        r"engine rule “token counts”",
-        "The text of the timed outputs is not what their token ids decode to.",
-        "Return the ids of the text that you send, or no ids at all.",
-    ),
-    (
-        r"engine rule “memory accounts”",
-        "The device counts more memory than the server's own accounts explain.",
-        "Start nothing beside the server that its start-up log and metrics do not count.",
-    ),
-    (
-        r"engine rule “second model”",
-        "After its first answer the server read or opened files as large as weights.",
-        "Load all that you need before the first answer.",
-    ),
-    (
-        r"engine rule “network”",
-        "The server held connections to other hosts.",
-        "Bring everything with the submission; there is no network.",
-    ),
-    (
         r"KL from BF16",
         "On hidden prompts the model predicts next tokens too differently from BF16: above the KL ceiling it does not "
         "count as the same model.",

@@ -11,7 +11,7 @@ from lowbit_ray.report.floor import floor_words
 from lowbit_ray.rules import WORKLOAD_NAMES
 from lowbit_ray.score import Gate
 
-__all__ = ["Line", "gate_words", "headline", "in_order", "lines_of", "workload_rows"]
+__all__ = ["Line", "fault_lines", "gate_words", "headline", "in_order", "lines_of", "workload_rows"]
 
 NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
 BUSY = 0.1
@@ -50,7 +50,7 @@ def lines_of(record: Record) -> list[Line]:
     """The rows, in the arena's order; empty where there is no result."""
     result = record.result
     if result is None:
-        return [*_fault(record), *(Line("Finding", finding) for finding in record.findings)]
+        return [*fault_lines(record), *(Line("Finding", finding) for finding in record.findings)]
     return [
         _precision(record, result),
         _accuracy(result),
@@ -222,7 +222,7 @@ def _audit(result: Result) -> Line:
     )
 
 
-def _fault(record: Record) -> list[Line]:
+def fault_lines(record: Record) -> list[Line]:
     """Which rule, what was seen, the limit; what stands in the headline as one sentence."""
     fault = record.fault
     if fault is None:

@@ -11,7 +11,7 @@ from lowbit_ray.recheck import recheck
 from lowbit_ray.records import Record
 from lowbit_ray.report.advice import Advice, advice_on
 from lowbit_ray.report.limits import Limit, audited, gap_limit, limits_of
-from lowbit_ray.report.lines import NAMES, Line, headline, lines_of
+from lowbit_ray.report.lines import NAMES, Line, fault_lines, headline, lines_of
 from lowbit_ray.report.picture import Point, picture
 from lowbit_ray.report.precision_table import PrecisionRow, RegionView, precision_rows, region_views
 from lowbit_ray.report.steps import Span, time_line
@@ -49,6 +49,8 @@ class RecordView:
     headline: str
     good: bool
     advice: list[Advice]
+    fault: list[Line]
+    """Why there is no score: which rule, what was seen, the limit; empty where there is one."""
     lines: list[Line]
     limits: list[Limit]
     workloads: list[WorkloadView]
@@ -74,6 +76,7 @@ def view_of(record: Record, rules: Rules, task: Task | None, *, beside: Sequence
         headline=headline(record),
         good=result is not None and result.qualified,
         advice=advice_on(record),
+        fault=fault_lines(record),
         lines=[
             line for line in lines_of(record) if not line.title.startswith("Gate:")
         ],  # shown with all limits

@@ -126,6 +126,23 @@ class OtherIds(fake.Engine):
         return response
 
 
+class HalfTheTokens(fake.Engine):
+    """Makes half of the tokens while it is timed and counts each twice; without ids only the text could tell."""
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        told, count = self.told_first, body["max_tokens"]
+        faults = replace(told.faults, no_token_ids=True)
+        if body.get("stream"):
+            faults = replace(faults, short=count // 2, wrong_usage=count // 2)
+        self.state.told = self.state.voice.told = replace(told, faults=faults)
+        return await super().completions(request)
+
+    def __init__(self, told: Any) -> None:
+        super().__init__(told)
+        self.told_first = told
+
+
 class PaddedTail(fake.Engine):
     """Saves work while it is timed: two tokens, then ends without end; all else is honest."""
 

@@ -13,6 +13,7 @@ from lowbit_ray.records import Conduct, Record, StageTime
 from lowbit_ray.report import advice
 from lowbit_ray.report.advice import advice_on
 from lowbit_ray.report.limits import limits_of
+from lowbit_ray.report.page import result_page
 from lowbit_ray.report.picture import Point, pareto, picture
 from lowbit_ray.report.precision_table import precision_rows, region_views
 from lowbit_ray.report.steps import duration, step_title, time_line
@@ -71,6 +72,17 @@ def test_conduct_has_its_limits_where_it_was_measured(record: Record) -> None:
     assert [name for name, passed in added.items() if not passed] == [
         "Time per token of a prompt asked before, against a fresh one, later server"
     ]
+
+
+def test_a_page_without_a_score_shows_the_rule_what_was_seen_and_the_limit() -> None:
+    breach = conduct.Breach(
+        rule="two faces", where="workload serve", seen="4.2 nats <less likely>", limit="≤ 0.25 nats"
+    )
+    page = result_page(refused(str(breach.error), fault=conduct.Fault.of(breach.error)))
+    for words in ("Why there is no score", "two faces: ", "4.2 nats &lt;less likely&gt;", "≤ 0.25 nats"):
+        assert words in page
+    assert advice.RULES["two faces"].change in page
+    assert "Why there is no score" not in result_page(moved_record(1))
 
 
 def test_a_broken_limit_says_so_and_its_bar_passes_the_mark() -> None:
