@@ -244,11 +244,11 @@ def main() -> None:
         cluster = FakeCluster(Path(folder), {"LOWBIT_LEDGER": f"{folder}/none"})
         try:
             cluster.start_head()
-            for _ in range(options.nodes):
-                cluster.add_node(GPUS)
             ray.init(address=cluster.address, namespace="lowbit", log_to_driver=False, logging_level="error")
-            while ray.cluster_resources().get("GPU", 0) < pods:
-                time.sleep(0.5)
+            for count in range(1, options.nodes + 1):
+                cluster.add_node(GPUS)
+                while ray.cluster_resources().get("GPU", 0) < count * GPUS:
+                    time.sleep(0.5)
             runs = []
             for count in map(int, options.counts.split(",")):
                 runs.append(measure(count, pods, options.hold))

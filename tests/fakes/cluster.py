@@ -31,6 +31,8 @@ FAST = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
     "RAY_health_check_failure_threshold": "3",
+    # several nodes that start on two cores take their time
+    "RAY_raylet_start_wait_time_s": "180",
     # what outlives its head gives up after so long
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
