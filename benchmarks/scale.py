@@ -248,6 +248,7 @@ def main() -> None:
             for count in range(1, options.nodes + 1):
                 cluster.add_node(GPUS)
                 while ray.cluster_resources().get("GPU", 0) < count * GPUS:
+                    cluster.mend(GPUS)
                     time.sleep(0.5)
             runs = []
             for count in map(int, options.counts.split(",")):

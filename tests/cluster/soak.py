@@ -191,6 +191,7 @@ def soak(
             time.sleep(running.draw.uniform(0.5, 1.5) * (every_s or QUIET_S))
             open_ones = [one for one in open_ones if not _over(scene, one)]
             tell(f"{time.monotonic() - started:.0f} s, {len(open_ones)} open, {dict(report.struck)}")
+            scene.cluster.mend(gpus_a_node)
             if open_ones and every_s:
                 running.strike()
         end(running.dispatcher)
