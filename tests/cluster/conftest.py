@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from cluster.scene import Scene
+from cluster.scene import GPUS, Scene
 
 
 @pytest.fixture(scope="package")
@@ -12,7 +12,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     scene = Scene.build(tmp_path_factory.mktemp("c"))
     try:
         scene.cluster.start_head()
-        scene.cluster.add_node(4)
+        scene.cluster.add_node(GPUS)
         scene.warm_up()
         yield scene
     finally:

@@ -27,9 +27,11 @@ from lowbit_ray.stages.context import step_times
 from lowbit_ray.standing import Cancellation
 from lowbit_ray.submission import Submission, now
 
-__all__ = ["Scene", "end", "wait_until"]
+__all__ = ["GPUS", "Scene", "end", "wait_until"]
 
 SECONDS = 240
+GPUS = 4
+"""Imagined ones a node."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class Scene:
                 process for process in self.dispatchers if process.poll() not in (None, 0, -signal.SIGKILL)
             ]
             assert not ended, self.story()
+            self.cluster.mend(GPUS)
             return all(self.record(one) for one in submissions)
 
         wait_until(done, self.story, seconds)
@@ -164,7 +167,7 @@ class Scene:
             root.with_name("away").rename(root)
 
     def drain(self, node: FakeNode, *, seconds: int) -> None:
-        """As an autoscaler or a cloud's warning does it."""
+        """As an autoscaler or a cloud's warning does it; the node ends by itself."""
         code = (
             "import sys, ray; ray.init(log_to_driver=False); "
             "mine = lambda n: n['Alive'] and n['Labels'].get('lowbit-host') == sys.argv[1]; "
@@ -191,6 +194,8 @@ class Scene:
         subprocess.run(
             [*command, "--node-id", name, *options], env=environment, check=True, capture_output=True
         )
+        self.cluster.nodes.remove(node)
+        self.cluster.retired.append(node)
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of this scene whose command line has all of these words."""

@@ -28,7 +28,6 @@ if __name__ == "__main__":  # as pytest finds them
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from cluster.scene import Scene, end
-from fakes.cluster import FakeNode
 
 from lowbit_ray.recheck import recheck
 from lowbit_ray.rules import load_rules
@@ -127,23 +126,19 @@ class _Soak:
         return True
 
     def _kill_node(self) -> bool:
-        self._replace(self.draw.choice(self.scene.cluster.nodes), lambda node: node.kill())
+        node = self.draw.choice(self.scene.cluster.nodes)
+        self.scene.cluster.nodes.remove(node)
+        node.kill()
+        self.scene.cluster.add_node(self.gpus_a_node)
         return True
 
     def _drain_node(self) -> bool:
         try:
-            self._replace(
-                self.draw.choice(self.scene.cluster.nodes), lambda node: self.scene.drain(node, seconds=2)
-            )
+            self.scene.drain(self.draw.choice(self.scene.cluster.nodes), seconds=2)
         except subprocess.CalledProcessError:
             return False  # it has not come up yet
-        return True
-
-    def _replace(self, node: FakeNode, end_it: Callable[[FakeNode], None]) -> None:
-        end_it(node)
-        self.scene.cluster.nodes.remove(node)
-        self.scene.cluster.retired.append(node)
         self.scene.cluster.add_node(self.gpus_a_node)
+        return True
 
     def _kill_head(self) -> bool:
         """Its host is gone, and the nodes with their head."""

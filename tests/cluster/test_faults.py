@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from cluster.scene import Scene, wait_until
+from cluster.scene import GPUS, Scene, wait_until
 
 from lowbit_ray.records import Record
 from lowbit_ray.submission import Submission
@@ -67,7 +67,7 @@ def test_what_was_timed_is_not_timed_again_for_the_sake_of_quality(scene: Scene)
         scene.wait_for_step(submission, "efficiency")
         node.kill()
         scene.cluster.nodes.remove(node)
-        scene.cluster.add_node(4)
+        scene.cluster.add_node(GPUS)
         [record] = scene.wait_for([submission])
     assert len(scene.pods_of(submission)) == 1
     assert scene.attempt_of(submission, "efficiency") == 0
@@ -108,7 +108,7 @@ def test_a_lost_node_costs_a_pair_of_runs_and_no_more(scene: Scene) -> None:
         scene.wait_for_step(submission, "timed")
         node.kill()
         scene.cluster.nodes.remove(node)
-        scene.cluster.add_node(4)
+        scene.cluster.add_node(GPUS)
         [record] = scene.wait_for([submission])
     assert scene.faults(submission) == [True, False]
     assert scene.attempt_of(submission, "build") == 0
@@ -120,8 +120,8 @@ def test_a_drained_node_is_left_and_another_one_taken(scene: Scene) -> None:
     submission = scene.submit("drain")
     with scene.dispatcher():
         scene.wait_for_step(submission, "timed")
-        scene.cluster.add_node(4)
-        scene.drain(scene.cluster.nodes[-2], seconds=1)
+        scene.cluster.add_node(GPUS)
+        scene.drain(scene.cluster.nodes[0], seconds=1)
         [record] = scene.wait_for([submission])
     assert scene.faults(submission) in ([True, False], [False])  # it may have ended before the node did
     check(scene, submission, record)
@@ -169,10 +169,11 @@ def test_a_new_head_goes_on_where_the_lost_one_was(scene: Scene) -> None:
     scene.cluster.kill_head()
     for node in scene.cluster.nodes:
         node.kill()
+    scene.cluster.nodes.clear()
     first.kill()
     first.wait()
     scene.cluster.start_head()
-    scene.cluster.add_node(4)
+    scene.cluster.add_node(GPUS)
     with scene.dispatcher():
         records = scene.wait_for(submissions)
     for submission, record in zip(submissions, records, strict=True):
