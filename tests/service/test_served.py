@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,30 @@ def test_a_follower_goes_on_after_the_service_was_killed(
         thread.join(60)
         assert statuses[0] == "waiting"
         assert statuses[-1] == "done"
+
+
+def test_streams_are_limited_and_given_back(
+    service: Served, people: dict[str, str], eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    with Service(service.url, people["bob"]) as bob:
+        name = bob.submit(body())["id"]
+    url, headers = (
+        f"{service.url}/api/submissions/{name}/events",
+        {"Authorization": f"Bearer {people['bob']}"},
+    )
+    with httpx2.Client(headers=headers, timeout=60) as client, ExitStack() as open_streams:
+        lines = [open_streams.enter_context(client.stream("GET", url)).iter_lines() for _ in range(8)]
+        assert [next(each) for each in lines] == ["event: state"] * 8
+        with client.stream("GET", url) as ninth:
+            assert ninth.status_code == 429
+
+    def room() -> bool:
+        with httpx2.stream("GET", url, headers=headers, timeout=60) as stream:
+            return stream.status_code == 200
+
+    eventually(room)
+    with Service(service.url, people["bob"]) as bob:
+        bob.cancel(name)
 
 
 def raw(service: Served, *parts: bytes, pause_s: float = 0.0) -> bytes:
