@@ -16,7 +16,6 @@ import asyncio
 import datetime
 import json
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # the fakes: moto's S3, the proxy before it
@@ -59,33 +59,32 @@ def main() -> int:
         "--writes", type=int, default=5_000, help="accepted in each of the three runs that write"
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="of each reading run")
+    parser.add_argument("--only", nargs="*", choices=sorted(PARTS), help="parts to measure; the others stay")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "service.json")
     options = parser.parse_args()
-    results = {
-        "made_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "host": {
+    results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    for name in options.only or PARTS:
+        before = os.getloadavg()[0]
+        measured = PARTS[name](options)
+        results[name] = {
+            "made_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "cpus": len(os.sched_getaffinity(0)),
-            "python": platform.python_version(),
-            "load": os.getloadavg(),
-        },
-        "reading": reading(options.submissions, options.seconds),
-        "accepting": accepting(options.writes),
-        "killed": killed(options.writes),
-        "store_away": store_away(options.writes),
-    }
+            "load_before": round(before, 1),
+            "load_after": round(os.getloadavg()[0], 1),
+            **measured,
+        }
     options.out.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
-    return 0 if all(results[name]["lost"] == results[name]["twice"] == 0 for name in WRITING) else 1
-
-
-WRITING = ("accepting", "killed", "store_away")
+    wrong = [name for name, part in results.items() if part.get("lost", 0) or part.get("twice", 0)]
+    return 1 if wrong else 0
 
 
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def reading(count: int, seconds: float) -> dict[str, Any]:
-    """Percentiles of the board's page, its JSON, and records, with `count` submissions in a folder ledger."""
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+    """Percentiles of the board's page, its JSON, and records, with 10,000 submissions in a folder ledger."""
+    count, seconds = options.submissions, options.seconds
     with tempfile.TemporaryDirectory() as folder:
         names = fill(Path(folder) / "ledger", count)
         started = time.monotonic()
@@ -97,7 +96,7 @@ def reading(count: int, seconds: float) -> dict[str, Any]:
                 "record_json": lambda n: f"/api/submissions/{names[n * 7919 % len(names)]}",
                 "record_page": lambda n: f"/submissions/{names[n * 7919 % len(names)]}",
             }
-            found = {name: asyncio.run(read(service.url, path, seconds)) for name, path in paths.items()}
+            found = {name: asyncio.run(read(service, path, seconds)) for name, path in paths.items()}
             with urllib.request.urlopen(f"{service.url}/readyz") as answer:
                 health = json.load(answer)
     return {
@@ -110,7 +109,7 @@ def reading(count: int, seconds: float) -> dict[str, Any]:
     }
 
 
-async def read(url: str, path: Callable[[int], str], seconds: float) -> dict[str, Any]:
+async def read(service: Service, path: Callable[[int], str], seconds: float) -> dict[str, Any]:
     """A closed loop of IN_FLIGHT readers, after a warm-up."""
     times_ms: list[float] = []
     statuses: Counter[int] = Counter()
@@ -121,7 +120,7 @@ async def read(url: str, path: Callable[[int], str], seconds: float) -> dict[str
         nonlocal size
         while time.monotonic() < until:
             started = time.perf_counter()
-            async with session.get(url + path(next(numbers))) as answer:
+            async with session.get(service.url + path(next(numbers))) as answer:
                 body = await answer.read()
             if counted:
                 times_ms.append((time.perf_counter() - started) * 1000)
@@ -131,10 +130,12 @@ async def read(url: str, path: Callable[[int], str], seconds: float) -> dict[str
     async with session_of(IN_FLIGHT) as session:
         for counted, length in ((False, 2.0), (True, seconds)):
             until = time.monotonic() + length
+            cpu_s = service.cpu_s()
             await asyncio.gather(*(reader(session, until, counted=counted) for _ in range(IN_FLIGHT)))
     return {
         "requests": len(times_ms),
         "per_s": round(len(times_ms) / seconds, 1),
+        "service_cpu_ms": round(1000 * (service.cpu_s() - cpu_s) / len(times_ms), 2),
         "bytes": size,
         "p50_ms": percentile(times_ms, 50),
         "p90_ms": percentile(times_ms, 90),
@@ -200,22 +201,22 @@ class Writing:
     """Why tries were repeated."""
 
 
-def accepting(count: int) -> dict[str, Any]:
-    """`count` submissions by WRITERS into a folder ledger."""
+def accepting(options: argparse.Namespace) -> dict[str, Any]:
+    """`--writes` submissions by WRITERS into a folder ledger."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = open_ledger(f"{folder}/ledger")
         token = issue_token(ledger, "olga", "organizer")
         with served(f"{folder}/ledger", Path(folder)) as service:
-            return written(ledger, asyncio.run(write(service.url, token, count, Writing())))
+            return written(ledger, asyncio.run(write(service.url, token, options.writes, Writing())))
 
 
-def killed(count: int) -> dict[str, Any]:
+def killed(options: argparse.Namespace) -> dict[str, Any]:
     """The same; after each fifth of them the service is killed, and started again at once."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = open_ledger(f"{folder}/ledger")
         token = issue_token(ledger, "olga", "organizer")
         with served(f"{folder}/ledger", Path(folder)) as service:
-            return written(ledger, asyncio.run(kill_meanwhile(service, token, count))) | {"kills": 4}
+            return written(ledger, asyncio.run(kill_meanwhile(service, token, options.writes))) | {"kills": 4}
 
 
 async def kill_meanwhile(service: Service, token: str, count: int) -> tuple[Writing, float]:
@@ -228,7 +229,7 @@ async def kill_meanwhile(service: Service, token: str, count: int) -> tuple[Writ
     return await work
 
 
-def store_away(count: int) -> dict[str, Any]:
+def store_away(options: argparse.Namespace) -> dict[str, Any]:
     """Into a bucket, whose store refuses everything for AWAY_S after half of them."""
     with tempfile.TemporaryDirectory() as folder, s3_server() as address, lossy(address) as proxy:
         import boto3
@@ -239,7 +240,7 @@ def store_away(count: int) -> dict[str, Any]:
         ledger = open_ledger("s3://arena/ledger")
         token = issue_token(ledger, "olga", "organizer")
         with served("s3://arena/ledger", Path(folder), **environment) as service:
-            done = asyncio.run(go_away_meanwhile(service, proxy, token, count))
+            done = asyncio.run(go_away_meanwhile(service, proxy, token, options.writes))
             return written(ledger, done) | {"away_s": AWAY_S}
 
 
@@ -341,6 +342,12 @@ class Service:
                     raise SystemExit((self.folder / "service.log").read_text()[-2000:]) from None
                 time.sleep(0.1)
 
+    def cpu_s(self) -> float:
+        """CPU time that its process has used."""
+        assert self.process is not None
+        times = psutil.Process(self.process.pid).cpu_times()
+        return times.user + times.system
+
     def kill(self) -> None:
         """SIGKILL."""
         assert self.process is not None
@@ -378,6 +385,13 @@ def percentile(values: list[float], share: int) -> float | None:
     ordered = sorted(values)
     return round(ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * share // 100) - 1))], 1)
 
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "reading": reading,
+    "accepting": accepting,
+    "killed": killed,
+    "store_away": store_away,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
