@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from red import TASK, Submit, engine_folder, hidden_items, hidden_text, left_beh
 from lowbit_ray.engines.sandbox import sandbox_support
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.records import Record
+from lowbit_ray.rules import DEFAULT_RULES
 from lowbit_ray.session import ray_session
 
 NUMBER = itertools.count(1)
@@ -29,6 +31,11 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
         (root / "texts" / "hidden.txt").write_text(hidden_text())
         source = {"kind": "folder", "path": str(root / "texts")}
         windows = {"hidden": {"source": source, "windows": 2, "window_len": 64}}
+        rules = json.loads(DEFAULT_RULES.read_text())
+        rules["engine"]["budget_rate"] = (
+            0.3  # the machine may be busy; what is capped here keeps its pace or dies
+        )
+        (root / "rules.json").write_text(json.dumps(rules))
         (root / "items").mkdir()
         (root / "items" / "rows.jsonl").write_text(hidden_items())
         items = {"kind": "folder", "path": str(root / "items")}
@@ -59,7 +66,8 @@ def submit(arena: Arena) -> Iterator[Submit]:
         submission = arena.submit(
             checkpoint, track="engine", engine={"kind": "folder", "location": str(folder)}
         )
-        return evaluate(submission.id, ledger=arena.ledger, settings=arena.settings, watch=Watching())
+        settings = arena.settings.model_copy(update={"rules": arena.root / "rules.json"})
+        return evaluate(submission.id, ledger=arena.ledger, settings=settings, watch=Watching())
 
     yield evaluated
     assert left_behind(arena.root) == []

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "fake", "rule"),
     [
-        ("Plain", {"faults": {"answer_cache": True}}, "answer cache"),
+        ("Plain", {"faults": {"answer_cache": True}, "tokens_per_s": 40}, "answer cache"),
         ("Plain", {"faults": {"stream_wrong": True}}, "two faces"),
         ("Plain", {"faults": {"invented_logprobs": True}}, "log-probabilities"),
         ("Plain", {"faults": {"borrowed_logprobs": True}, "noise": 1.5}, "log-probabilities"),

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from red import Submit
 
+from lowbit_ray.conduct import ConductLimits
+
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -40,6 +42,6 @@ def test_it_gets_its_score(submit: Submit, name: str, fake: dict[str, Any]) -> N
     assert record.isolation.kind == "bubblewrap"
     conduct = record.result.engine.conduct
     assert conduct is not None
-    assert conduct.replay.rounds <= 2  # a busy machine may make one round look remembered, not two
+    assert conduct.replay.tpot_ratio >= ConductLimits().replay_ratio
     assert all(gap == 0.0 for gap in conduct.consistency.self_gap.values() if gap is not None)
     assert conduct.consistency.chosen_share == 0.0
