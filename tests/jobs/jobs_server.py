@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -96,3 +97,4 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
         yield JobServer(arena, cluster)
     finally:
         cluster.close()
+        shutil.rmtree(cluster.root, ignore_errors=True)
