@@ -8,18 +8,15 @@ else is running one of them, 1 for a fault of our own (run it again: it goes on)
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
+from functools import partial
 
 from rich.console import Console
 
-from lowbit_ray.errors import LowbitError
-from lowbit_ray.evaluate import BUSY
-from lowbit_ray.lease import LeaseHeld
+from jobs.measuring import add_log_option, carry_out
+from lowbit_ray.measure.noise_floor import FloorRuns
 from lowbit_ray.noise_floor import run
 from lowbit_ray.report.floor import render_floors
-from lowbit_ray.report.log import told
-from lowbit_ray.settings import settings
 
 
 def main() -> int:
@@ -32,24 +29,21 @@ def main() -> int:
     parser.add_argument("task", help="name of the task, such as qwen3-8b")
     parser.add_argument("--times", type=int, default=3, help="evaluations to add (default 3)")
     parser.add_argument("--json", action="store_true", help="print JSON: every evaluation so far")
-    parser.add_argument(
-        "--log", choices=("text", "json"), default=settings().log, help="form of standard error (LOWBIT_LOG)"
-    )
+    add_log_option(parser)
     arguments = parser.parse_args()
-    # Ray stops a job with it; as an exception it lets the pod go and the lease say how it ended
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        with told(arguments.log, f"noise floor of {arguments.task}") as watch:
-            runs = run(arguments.task, arguments.times, watch)
-    except LowbitError as error:
-        if arguments.log == "text":
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return BUSY if isinstance(error, LeaseHeld) else 1
-    if arguments.json:
+    return carry_out(
+        arguments.log,
+        f"noise floor of {arguments.task}",
+        lambda watch: run(arguments.task, arguments.times, watch),
+        partial(_show, as_json=arguments.json),
+    )
+
+
+def _show(runs: FloorRuns, *, as_json: bool) -> None:
+    if as_json:
         sys.stdout.write(runs.model_dump_json(indent=1) + "\n")
     else:
         Console().print(render_floors(runs))
-    return 0
 
 
 if __name__ == "__main__":

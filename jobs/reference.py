@@ -7,15 +7,10 @@ exit code is 0 when it has a record, 75 when somebody else (a dispatcher) is eva
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 
-from lowbit_ray.errors import LowbitError
-from lowbit_ray.evaluate import BUSY
-from lowbit_ray.lease import LeaseHeld
+from jobs.measuring import add_log_option, carry_out
 from lowbit_ray.reference import run
-from lowbit_ray.report.log import told
-from lowbit_ray.settings import settings
 
 
 def main() -> int:
@@ -36,27 +31,16 @@ def main() -> int:
     parser.add_argument(
         "--precision", help="the declared precision, W8A8KV16; read from the bytes without it"
     )
-    parser.add_argument(
-        "--log", choices=("text", "json"), default=settings().log, help="form of standard error (LOWBIT_LOG)"
-    )
+    add_log_option(parser)
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Ray stops a job with it
-    try:
-        with told(given.log, f"{given.task}: {given.name}") as watch:
-            record = run(
-                given.task,
-                given.checkpoint,
-                given.name,
-                watch,
-                method=given.method,
-                precision=given.precision,
-            )
-    except LowbitError as error:
-        if given.log == "text":
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return BUSY if isinstance(error, LeaseHeld) else 1
-    sys.stdout.write(record.to_json() + "\n")
-    return 0
+    return carry_out(
+        given.log,
+        f"{given.task}: {given.name}",
+        lambda watch: run(
+            given.task, given.checkpoint, given.name, watch, method=given.method, precision=given.precision
+        ),
+        lambda record: sys.stdout.write(record.to_json() + "\n"),
+    )
 
 
 if __name__ == "__main__":
