@@ -41,7 +41,8 @@ from lowbit_ray.dispatch.dispatcher import Dispatcher
 from lowbit_ray.dispatch.jobs import Job, RayJobs
 from lowbit_ray.dispatch.order import Limits
 from lowbit_ray.dispatch.tickets import Backoff
-from lowbit_ray.engines.placement import find_place
+from lowbit_ray.engines.nodes import Node
+from lowbit_ray.engines.placement import alive_nodes, find_place
 from lowbit_ray.engines.turn import Turn
 from lowbit_ray.index import accept
 from lowbit_ray.lease import hold
@@ -94,6 +95,9 @@ class Threads:
 
     def stop(self, submission: str, job: int) -> None:
         raise AssertionError("nothing is cancelled here")
+
+    def nodes(self) -> list[Node]:
+        return alive_nodes()
 
     def _drive(self, submission: str, split: str) -> None:
         with hold(self.ledger, submission) as tenure:

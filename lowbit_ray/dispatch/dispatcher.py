@@ -7,7 +7,7 @@ before a job is started, the job's name follows from it, and the evaluation itse
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, Protocol
@@ -16,6 +16,7 @@ from lowbit_ray.dispatch import tickets
 from lowbit_ray.dispatch.jobs import Job
 from lowbit_ray.dispatch.order import AtWork, Limits, Waiting, in_order, last_served, to_start
 from lowbit_ray.dispatch.tickets import Backoff, Held, Ticket
+from lowbit_ray.engines.nodes import Node, pods_in
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.index import Index, Standing
 from lowbit_ray.lease import LeaseHeld, attempts
@@ -37,6 +38,8 @@ class Jobs(Protocol):
     def look(self, submission: str, job: int) -> Job | None: ...
 
     def stop(self, submission: str, job: int) -> None: ...
+
+    def nodes(self) -> Sequence[Node]: ...
 
 
 class Status(_Frozen):
@@ -109,11 +112,9 @@ class Dispatcher:
         running = self._at_work(seen)
         queue = in_order(self._waiting(seen), running, last_served(self._index.standings.values()))
         shapes = self._shapes([*queue, *running], seen)
-        started = [
-            entry.id
-            for entry in to_start(queue, running, shapes, self._limits)
-            if self._start(entry.id, held)
-        ]
+        nodes = self._jobs.nodes() if queue else ()
+        chosen = to_start(queue, running, shapes, self._limits, lambda shape: pods_in(shape, nodes))
+        started = [entry.id for entry in chosen if self._start(entry.id, held)]
         return Status(
             at=seen.at,
             queue=tuple(entry.id for entry in queue if entry.id not in started),

@@ -6,16 +6,21 @@ The name makes starting idempotent: a job that exists already is the one that wa
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ray.job_submission import JobStatus, JobSubmissionClient
+from ray.util.state import list_nodes
 
+from lowbit_ray.engines.nodes import Node
 from lowbit_ray.errors import InfraError
 from lowbit_ray.evaluate import BUSY
 
 __all__ = ["Job", "RayJobs", "job_name"]
 
+LOG = logging.getLogger(__name__)
+MOST_NODES = 10_000
 REQUEST_S = 30.0
 """Ray's client knows no time limit of its own: a head that is gone would be waited for without end."""
 
@@ -81,6 +86,24 @@ class RayJobs:
         except Exception as error:
             if "does not exist" not in str(error):
                 raise self._failed("stop", name, error) from None
+
+    def nodes(self) -> list[Node]:
+        """The cluster's nodes and what they have in all; none where Ray does not say."""
+        try:
+            states = list_nodes(
+                address=self._connected().get_address(),
+                filters=[("state", "=", "ALIVE")],
+                limit=MOST_NODES,
+                timeout=int(REQUEST_S),
+                detail=True,
+            )
+        except Exception as error:
+            LOG.warning("the nodes are not known: %s", error)
+            return []
+        return [
+            Node(node.node_id, node.node_ip, node.labels or {}, node.resources_total or {}, free={})
+            for node in states
+        ]
 
     def _connected(self) -> JobSubmissionClient:
         if self._client is None:

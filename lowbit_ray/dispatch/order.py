@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lowbit_ray.index import Standing
@@ -60,7 +60,7 @@ class Limits:
     """How many drivers run at a time."""
 
     ahead: int = 4
-    """Drivers of one shape of pod that fetch, check and wait for a pod while all pods are busy."""
+    """Drivers of one shape of pod that fetch, check and wait for a pod, beside those for which one is free."""
     share: float = 0.25
     """As many as this share of those that hold such a pod, where that is more."""
     most: int = 256
@@ -135,23 +135,26 @@ def to_start(
     running: Iterable[AtWork],
     shapes: Mapping[str, PodShape],
     limits: Limits,
+    pods: Callable[[PodShape], int],
 ) -> list[Waiting]:
     """Those to start now, so that the next pods find somebody ready and no more drivers run than that takes.
 
-    shapes: the pod of every submission named; one that is missing there is not started.
+    shapes: the pod of every submission named; one that is missing there is not started. pods: how many of a shape
+    the cluster holds at present, 0 where that is not known.
     """
     running = list(running)
     ahead = Counter(shapes[work.id] for work in running if work.ahead and work.id in shapes)
     on_pod = Counter(shapes[work.id] for work in running if not work.ahead and work.id in shapes)
-    free = limits.most - len(running)
+    room = limits.most - len(running)
     chosen: list[Waiting] = []
     for entry in ordered:
-        if len(chosen) >= free:
+        if len(chosen) >= room:
             break
         shape = shapes.get(entry.id)
         if shape is None:
             continue
-        if ahead[shape] < max(limits.ahead, math.ceil(on_pod[shape] * limits.share)):
+        free = max(0, pods(shape) - on_pod[shape])
+        if ahead[shape] < free + max(limits.ahead, math.ceil(on_pod[shape] * limits.share)):
             ahead[shape] += 1
             chosen.append(entry)
     return chosen

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lowbit_ray.tasks import PodShape
 
-__all__ = ["ACCELERATOR", "Node", "bundle_of", "closed_to", "share_of", "unmet"]
+__all__ = ["ACCELERATOR", "Node", "bundle_of", "closed_to", "pods_in", "share_of", "unmet"]
 
 ACCELERATOR = "ray.io/accelerator-type"
 """The label that Ray and its autoscalers know accelerators by."""
@@ -57,6 +57,18 @@ def bundle_of(shape: PodShape) -> dict[str, float]:
 def share_of(shape: PodShape) -> float:
     """How much of `node:<address>` a pod takes."""
     return 0.01 if shape.may_share_host else 1.0
+
+
+def pods_in(shape: PodShape, nodes: Iterable[Node]) -> int:
+    """How many pods of this shape the nodes hold at a time, as if nothing else ran there."""
+    return sum(_pods_on(shape, node) for node in nodes)
+
+
+def _pods_on(shape: PodShape, node: Node) -> int:
+    if shape.accelerator and node.labels.get(ACCELERATOR) != shape.accelerator:
+        return 0
+    fit = min(int(node.total.get(name, 0.0) // amount) for name, amount in bundle_of(shape).items())
+    return fit if shape.may_share_host else min(fit, 1)
 
 
 def closed_to(shape: PodShape, nodes: Iterable[Node]) -> set[str]:

@@ -14,6 +14,7 @@ from lowbit_ray.dispatch.dispatcher import Dispatcher
 from lowbit_ray.dispatch.jobs import Job
 from lowbit_ray.dispatch.order import Limits, positions
 from lowbit_ray.dispatch.tickets import Backoff, read_all
+from lowbit_ray.engines.nodes import Node
 from lowbit_ray.errors import ConfigError, InfraError
 from lowbit_ray.index import Index, accept
 from lowbit_ray.lease import Lease, LeaseHeld, hold, key, record_attempt
@@ -34,6 +35,7 @@ class JobServer:
     jobs: dict[str, Job] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     away: bool = False
+    machines: list[Node] = field(default_factory=list)
 
     def start(self, submission: str, job: int, labels: dict[str, str]) -> None:
         self._answer()
@@ -46,6 +48,9 @@ class JobServer:
     def stop(self, submission: str, job: int) -> None:
         self._answer()
         self.stopped.append(f"{submission}-{job}")
+
+    def nodes(self) -> list[Node]:
+        return self.machines
 
     def end(
         self, name: str, *, busy: bool = False, message: str = "the driver was killed (signal 9)"
@@ -116,6 +121,16 @@ def test_the_first_few_are_started_and_the_others_wait(scene: Scene) -> None:
     assert list(status.started) == names[:2]
     assert list(status.queue) == names[2:]
     assert list(scene.server.jobs) == [f"{name}-0" for name in names[:2]]
+
+
+def test_pods_that_are_free_get_their_drivers_at_once(scene: Scene) -> None:
+    scene.server.machines = [Node("n", "10.0.0.1", {}, {"GPU": 8, "CPU": 64, "memory": 2**41}, {})]
+    names = scene.submit(20)
+    dispatcher = scene.dispatcher(limits=Limits(ahead=2))
+    assert len(dispatcher.look().started) == 3  # its pods may not share a host
+    with hold(scene.ledger, names[0]) as tenure:
+        tenure.tell_pod("held")
+        assert len(dispatcher.look().started) == 0
 
 
 def test_what_is_at_work_is_not_started_again(scene: Scene) -> None:

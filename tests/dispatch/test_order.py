@@ -16,6 +16,11 @@ def entry(participant: str, *, scored: bool = False) -> Waiting:
     return Waiting(f"{number:016x}", participant, scored, f"{number:08d}")
 
 
+def none(shape: PodShape) -> int:
+    """No pods are known."""
+    return 0
+
+
 def names(ordered: list[Waiting]) -> list[str]:
     return [one.participant for one in ordered]
 
@@ -70,7 +75,7 @@ def test_no_participant_gets_two_ahead_of_one_who_has_none() -> None:
 
 def test_only_a_few_are_started_ahead_of_their_pods() -> None:
     queue = [entry("a") for _ in range(100)]
-    chosen = to_start(queue, [], {one.id: GPU for one in queue}, Limits(ahead=4))
+    chosen = to_start(queue, [], {one.id: GPU for one in queue}, Limits(ahead=4), none)
     assert chosen == queue[:4]
 
 
@@ -78,29 +83,36 @@ def test_those_that_get_ready_already_count() -> None:
     queue = [entry("a") for _ in range(9)]
     ready = [work("a", ahead=True) for _ in range(3)]
     shapes = {one.id: GPU for one in [*queue, *ready]}
-    assert to_start(queue, ready, shapes, Limits(ahead=4)) == queue[:1]
+    assert to_start(queue, ready, shapes, Limits(ahead=4), none) == queue[:1]
 
 
 def test_a_large_cluster_gets_more_of_them() -> None:
     queue = [entry("a") for _ in range(100)]
     busy = [work("a") for _ in range(64)]
     shapes = {one.id: GPU for one in [*queue, *busy]}
-    assert to_start(queue, busy, shapes, Limits(ahead=4, share=0.25)) == queue[:16]
+    assert to_start(queue, busy, shapes, Limits(ahead=4, share=0.25), none) == queue[:16]
 
 
 def test_a_shape_that_waits_for_nodes_does_not_hold_up_another() -> None:
     pairs, singles = [entry("a") for _ in range(9)], [entry("a") for _ in range(2)]
     shapes = {one.id: PAIR for one in pairs} | {one.id: GPU for one in singles}
-    assert to_start([*pairs, *singles], [], shapes, Limits(ahead=2)) == [*pairs[:2], *singles]
+    assert to_start([*pairs, *singles], [], shapes, Limits(ahead=2), none) == [*pairs[:2], *singles]
 
 
 def test_there_are_never_more_drivers_than_the_head_may_carry() -> None:
     queue = [entry("a") for _ in range(9)]
     busy = [work("a") for _ in range(7)]
     shapes = {one.id: GPU for one in [*queue, *busy]}
-    assert to_start(queue, busy, shapes, Limits(ahead=4, most=8)) == queue[:1]
+    assert to_start(queue, busy, shapes, Limits(ahead=4, most=8), none) == queue[:1]
 
 
 def test_one_whose_task_is_unknown_is_not_started() -> None:
     queue = [entry("a"), entry("b")]
-    assert to_start(queue, [], {queue[1].id: GPU}, Limits()) == queue[1:]
+    assert to_start(queue, [], {queue[1].id: GPU}, Limits(), none) == queue[1:]
+
+
+def test_pods_that_are_free_are_filled_at_once() -> None:
+    queue = [entry("a") for _ in range(100)]
+    busy = [work("a") for _ in range(6)]
+    shapes = {one.id: GPU for one in [*queue, *busy]}
+    assert to_start(queue, busy, shapes, Limits(ahead=4), lambda shape: 16) == queue[:14]

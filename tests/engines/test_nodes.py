@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lowbit_ray.engines.nodes import Node, bundle_of, closed_to, unmet
+from lowbit_ray.engines.nodes import Node, bundle_of, closed_to, pods_in, unmet
 from lowbit_ray.tasks import PodShape
 
 GIB = 2**30
@@ -73,3 +73,12 @@ def test_a_host_of_a_pod_that_may_not_share_is_closed_to_all() -> None:
     alone = node("a", free={"node:a": 0.0})
     assert closed_to(shape(may_share_host=True), [alone]) == {"a-id"}
     assert "may not share its host" in unmet(shape(may_share_host=True), [alone], ())
+
+
+def test_how_many_pods_a_cluster_holds_at_a_time() -> None:
+    nodes = [node("a"), node("b", GPU=3.0), node("c", "A100"), node("head", None, GPU=0.0)]
+    assert pods_in(shape(may_share_host=True), nodes) == 4 + 1
+    assert pods_in(shape(), nodes) == 2
+    assert pods_in(shape(may_share_host=True, cpus=32), nodes) == 2 + 1
+    assert pods_in(shape(accelerator=None, tensor_parallel=0), [node("head", None, GPU=0.0)]) == 1
+    assert pods_in(shape(), []) == 0
