@@ -9,7 +9,7 @@ at the start (`{port}` in the command), and of the host's own environment only t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -161,12 +161,7 @@ def vllm_spec(
         kind="vllm",
         device=task.engine.device,
         command=(
-            *vllm_command,
-            *([str(model_dir)] if vllm_command[-1] == "serve" else ["--model", str(model_dir)]),
-            *("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME),
-            *(("--tokenizer", str(tokenizer_dir)) if tokenizer_dir is not None else ()),
-            # Several API servers would each report a part of the KV gauge (lesson 36).
-            *(("--api-server-count", "1") if vllm_command[-1] == "serve" else ()),
+            *_of_model(vllm_command, model_dir, tokenizer_dir),
             *shared_flags(task, rules, cap, max_logprobs),
             *flags,
             *task.engine.extra_args,
@@ -179,6 +174,17 @@ def vllm_spec(
         request_timeout_s=task.engine.request_timeout_s,
         enclosure=enclosure,
     )
+
+
+def _of_model(vllm_command: tuple[str, ...], model_dir: Path, tokenizer_dir: Path | None) -> Iterator[str]:
+    """The beginning of the command: what is served, where and by which name."""
+    serve = vllm_command[-1] == "serve"
+    yield from vllm_command
+    yield from ([str(model_dir)] if serve else ["--model", str(model_dir)])
+    yield from ("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME)
+    yield from (("--tokenizer", str(tokenizer_dir)) if tokenizer_dir is not None else ())
+    # Several API servers would each report a part of the KV gauge (lesson 36).
+    yield from (("--api-server-count", "1") if serve else ())
 
 
 def launch_spec(
