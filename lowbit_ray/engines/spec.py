@@ -187,6 +187,14 @@ def _of_model(vllm_command: tuple[str, ...], model_dir: Path, tokenizer_dir: Pat
     yield from (("--api-server-count", "1") if serve else ())
 
 
+def _memory_to_plan_for(task: Task, rules: Rules, cap: Cap | None, total_gib: float) -> tuple[float, float]:
+    """GiB, and as a share of the device, or of what the task lets an engine have of a host's memory."""
+    if task.engine.device == "cpu":
+        total_gib = min(total_gib, task.pod.memory_gib)
+    share = rules.engine_flags.gpu_memory_utilization if cap is None else min(1.0, cap.budget_gib / total_gib)
+    return share * total_gib, share
+
+
 def launch_spec(
     launch_dir: Path,
     model_dir: Path,
@@ -209,17 +217,11 @@ def launch_spec(
     lies between budget and cap is for the device's context and graphs), else the rules' share.
     `device_total_gib` is the pod's memory, all of its GPUs together; on a CPU no more than the task's of the host.
     """
-    if task.engine.device == "cpu":
-        device_total_gib = min(device_total_gib, task.pod.memory_gib)
-    utilization = (
-        rules.engine_flags.gpu_memory_utilization
-        if cap is None
-        else min(1.0, cap.budget_gib / device_total_gib)
-    )
+    gib, utilization = _memory_to_plan_for(task, rules, cap, device_total_gib)
     environment = QUIET | cache_environment(cache_dir)
     environment |= {
         "LOWBIT_CACHE_DIR": str(cache_dir),
-        "LOWBIT_GPU_MEMORY_GIB": f"{utilization * device_total_gib:.3f}",
+        "LOWBIT_GPU_MEMORY_GIB": f"{gib:.3f}",
         "LOWBIT_GPU_MEMORY_UTILIZATION": f"{utilization:.4f}",
         "LOWBIT_MAX_MODEL_LEN": str(max_model_len(task, rules, cap)),
         "LOWBIT_MODEL_DIR": str(model_dir),
