@@ -53,8 +53,7 @@ HERE = Path(__file__).parent
 TASK = "smollm2-135m"
 CONCURRENCY = 8
 ALL = 10_000  # with so many log-probabilities a position, texts are asked about one at a time
-TIMEOUT_S = 900.0
-START_S = 1800.0
+TIMEOUT_S, START_S = 900.0, 1800.0
 Values = NDArray[np.float64]
 
 
