@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ControlGroup"]
+__all__ = ["PREFIX", "ControlGroup"]
 
 ROOT = Path("/sys/fs/cgroup")
+PREFIX = "lowbit-"
+STALE_S = 600.0
+"""A group gets its members at once."""
 VERSION_1 = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
 VERSION_2 = {"memory": "memory.max", "pids": "pids.max"}
 
@@ -37,6 +40,7 @@ class ControlGroup:
             if controller in folders:
                 continue
             folder = parent / name
+            _sweep(parent)
             try:
                 folder.mkdir(exist_ok=True)
                 (folder / files[controller]).write_text(limits[controller])
@@ -77,6 +81,14 @@ class ControlGroup:
                 else:
                     break
         self.folders = {}
+
+
+def _sweep(parent: Path) -> None:
+    """Removes groups of ours that nobody is in any more: whoever made them was killed together with its supervisor."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # it has members
+            if time.time() - folder.stat().st_mtime > STALE_S:
+                folder.rmdir()
 
 
 def _parents(root: Path, unified: bool) -> Iterator[tuple[str, Path]]:

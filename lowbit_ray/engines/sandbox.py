@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lowbit_ray.engines.cgroup import ControlGroup
+from lowbit_ray.engines.cgroup import PREFIX, ControlGroup
 from lowbit_ray.engines.door import DoorKeeper
 from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.errors import PodError
@@ -126,7 +126,7 @@ class Sandbox:
         """The user id outside, -1 for ours."""
         self.door = DoorKeeper()
         self.group = ControlGroup.make(
-            f"lowbit-{uuid.uuid4().hex[:12]}",
+            f"{PREFIX}{uuid.uuid4().hex[:12]}",
             memory_bytes=int(enclosure.memory_gib * GIB),
             processes=enclosure.processes + 2,  # bubblewrap and process 1
         )

@@ -247,6 +247,20 @@ def test_a_group_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
+def test_groups_that_were_left_behind_are_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    for name in ("lowbit-old", "lowbit-new", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("lowbit-old", "other"):
+        os.utime(tmp_path / name, (0, 0))
+    ControlGroup.make("lowbit-test", memory_bytes=2**30, processes=64, root=tmp_path)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {
+        "lowbit-new",
+        "lowbit-test",
+        "other",
+    }
+
+
 def test_version_2_has_one_folder_with_both_limits(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "cgroup.procs").write_text("")
