@@ -1,5 +1,6 @@
 """docs/engine-track.md says what the code does: variables, limits, rules, examples."""
 
+import json
 import re
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_the_limits_are_those_of_the_sandbox() -> None:
 def test_every_rule_of_conduct_is_named() -> None:
     table = PAGE[PAGE.index("## What is forbidden") : PAGE.index("## Verdicts")]
     assert set(re.findall(r"`([a-z -]+)`[,| ]", table)) == set(RULES)
+
+
+def test_what_being_shut_in_costs_is_what_was_measured() -> None:
+    kept = json.loads((ROOT / "benchmarks" / "results" / "relay.json").read_text())["null_server"]["paced"]
+    ours, relay = (kept[way]["ratio_to_direct"] for way in ("sandbox", "relay"))
+    words = " ".join(PAGE.split())
+    assert f"time per token is {ours['median_tpot_ms']:.2f} times that without" in words
+    assert f"server's CPU time {ours['server_cpu_us_per_token']:.2f} times" in words
+    assert f"with a relay it would be {relay['server_cpu_us_per_token']:.2f} times" in words
 
 
 def test_every_example_is_there_and_linked() -> None:
