@@ -73,7 +73,7 @@ def main() -> int:
             "load_after": round(os.getloadavg()[0], 1),
             **measured,
         }
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
     wrong = [name for name, part in results.items() if part.get("lost", 0) or part.get("twice", 0)]
     return 1 if wrong else 0
