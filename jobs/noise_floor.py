@@ -13,7 +13,7 @@ from functools import partial
 
 from rich.console import Console
 
-from jobs.measuring import add_log_option, carry_out
+from jobs._measuring import add_log_option, carry_out
 from lowbit_ray.measure.noise_floor import FloorRuns
 from lowbit_ray.noise_floor import run
 from lowbit_ray.report.floor import render_floors

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobs.measuring import add_log_option, carry_out
+from jobs._measuring import add_log_option, carry_out
 from lowbit_ray.reference import run
 
 
