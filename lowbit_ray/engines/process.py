@@ -177,12 +177,12 @@ class EngineProcess:
         for limit in self._limits:
             if excess := limit.excess():
                 text = f"the engine was ended: {excess}"
-                return EngineStartError(text, where=str(self.log_path), remedy=limit.remedy)
+                return EngineStartError(text, where=self.log_path.name, remedy=limit.remedy)
         cause = root_cause(self.log() if self.spec.kind == "vllm" else self._said_unasked())
         ours = self.spec.kind == "vllm" and is_fault_of_the_host(cause, code)
         return (PodError if ours else EngineStartError)(
             f"the engine died{f': {cause}' if cause else '' if self.log() else ' and printed nothing'}",
-            where=str(self.log_path),
+            where=self.log_path.name,
             found="still running" if code is None else exit_meaning(code),
             expected="a server that answers",
         )
@@ -285,7 +285,7 @@ class EngineProcess:
             time.sleep(POLL_S)
         raise EngineStartError(
             f"the engine did not answer within {self.spec.start_timeout_s:g} s",
-            where=str(self.log_path),
+            where=self.log_path.name,
             found=f"{last}; last line: {root_cause(tail(self.log_path, 20))}",
             expected="one token",
         )
