@@ -2,7 +2,7 @@
 
     python tests/cluster/soak.py --evaluations 1000 --every 5 --gpus 16 --minutes 120
 
-CI runs a hundred (test_soak.py). What is struck is drawn from a seed, so a run can be repeated; when it strikes
+CI runs twenty (test_soak.py). What is struck is drawn from a seed, so a run can be repeated; when it strikes
 depends on the machine.
 """
 
