@@ -119,7 +119,7 @@ def test_progress_is_told_through_the_ledger(arena: Arena, scored: Record) -> No
 def test_steps_say_for_how_long_their_engine_was_answering(scored: Record) -> None:
     for step in scored.time_line:
         assert 0 <= step.busy_seconds <= step.pod_seconds + 0.01
-        measures = step.name.startswith(("timed", "anchor", "capped", "quality"))
+        measures = step.name.startswith(("timed", "checked", "anchor", "capped", "later", "quality"))
         assert (step.busy_seconds > 0) == measures, step
 
 

@@ -59,7 +59,7 @@ def serving(settings: Settings) -> Iterator[str]:
         thread.join(20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = os.environ.get("LOWBIT_CHROMIUM") or shutil.which("chromium")
     if chromium is None:

@@ -245,6 +245,6 @@ def test_a_checkpoint_of_1_000_tensors_is_read_in_a_fifth_of_a_second(tmp_path: 
         tmp_path, {f"model.layers.{n}.mlp.up_proj.weight": ("BF16", (4096, 4096)) for n in range(1000)}, 15
     )
     read_headers(tmp_path)  # the first one loads what Python loads lazily
-    started = time.monotonic()
+    started = time.process_time()  # of this process alone: the machine may be busy
     read_headers(tmp_path)
-    assert time.monotonic() - started < 0.2
+    assert time.process_time() - started < 0.2
