@@ -177,7 +177,7 @@ def test_a_kl_above_the_ceiling_scores_nothing(arena: Arena) -> None:
         ({"no_logprobs": True}, "rejected", "no log-probabilities"),
         ({"nan_logprobs": True}, "failed", "log-probabilit"),
         ({"positive_logprobs": True}, "failed", "log-probabilit"),
-        ({"wrong": True}, "rejected", "two faces"),
+        ({"wrong": True}, "rejected", "log-probabilities"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -236,7 +236,8 @@ def test_a_failing_anchor_is_our_fault_and_leaves_no_verdict(arena: Arena, tmp_p
     submission = arena.submit(arena.candidate("innocent"))
     engine = tmp_path / "engine"
     engine.write_text(
-        f'#!/bin/sh\ncase "$*" in */sources/*) exit 3;; esac\nexec {arena.settings.vllm_command} "$@"\n'
+        '#!/bin/sh\nfor word in "$@"; do\n [ "$last" = --model ] && case "$word" in */sources/*) exit 3;; esac\n'
+        f' last=$word\ndone\nexec {arena.settings.vllm_command} "$@"\n'
     )
     engine.chmod(0o755)
     broken = arena.settings.model_copy(update={"vllm_command": str(engine)})

@@ -11,6 +11,7 @@ milliseconds and must not depend on the environment of what it starts. It
   reaches; itself it leaves that group, so as to survive both and end what escaped them;
 - ends the tree (SIGTERM, GRACE_S seconds, SIGKILL until nothing is left) as soon as something or the end
   comes in on its standard input: the starter asks for it, or has died in whatever way;
+- is not outlived by the engine's first process, should it be killed itself;
 - ends the tree too when the engine's first process exits, unless that exit was clean, KEEP_DAEMONS is 1
   and descendants remain: then the engine has made a daemon of itself and lives on.
 
@@ -31,7 +32,7 @@ import signal
 import sys
 import time
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICK_S = 0.5
 KILL_LIMIT_S = 30.0
 """A process that survives SIGKILL for so long hangs in the kernel; the starter reports it."""
@@ -73,6 +74,8 @@ def _start(command: list[str], options: list[str]) -> int:
     if pid:
         return pid
     try:
+        # Ray kills a worker's own children, this process among them: then nobody is left to end the engine.
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in TO_DEFAULT:
             if number != signal.SIGTERM or "sandboxed" not in options:
                 signal.signal(number, signal.SIG_DFL)
