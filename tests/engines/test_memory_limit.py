@@ -50,7 +50,9 @@ def test_one_that_needs_more_at_its_start_is_ended_with_the_reason(
     make_engine: MakeEngine, keeper: str
 ) -> None:
     with pytest.raises(EngineStartError, match="GiB of host memory") as caught:
-        make_engine("big 400", host_memory_gib=128 * MIB).start()
+        engine = make_engine("big 400", host_memory_gib=128 * MIB).start()
+        wait_until_dead(engine)  # watched once a second, it may answer first
+        raise engine.death()
     assert "0.125 GiB" in str(caught.value)
     assert "hard cap" in caught.value.remedy
 
