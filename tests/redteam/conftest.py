@@ -21,7 +21,7 @@ from lowbit_ray.session import ray_session
 NUMBER = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     if not sandbox_support().user:
         pytest.skip(f"no sandbox: {sandbox_support().reason}")
