@@ -21,7 +21,7 @@ import pytest
 from asking import HUB, TASK, body
 from fakes.lossy import lossy
 from fakes.s3 import CREDENTIALS, s3_server
-from served import Served, served
+from real_service import Served, served
 
 from lowbit_ray.errors import InfraError
 from lowbit_ray.lease import Lease
