@@ -26,6 +26,7 @@ from lowbit_ray.stages.hidden import prepare
 from lowbit_ray.stages.on_pod import measure_on_pod
 from lowbit_ray.stages.quality import score_quality
 from lowbit_ray.stages.verdict import failed_record, scored_record
+from lowbit_ray.standing import find_submission
 from lowbit_ray.submission import Submission
 from lowbit_ray.tasks import load_task
 
@@ -134,12 +135,12 @@ def _open(
 
 def read_submission(ledger: Ledger, submission_id: str) -> Submission:
     """The submission as it was handed in; ConfigError where there is none of this id."""
-    entry = ledger.read(f"submissions/{submission_id}/submission.json")
-    if entry is None:
+    submission = find_submission(ledger, submission_id)
+    if submission is None:
         raise ConfigError(
             "no such submission", where="ledger", found=submission_id, expected="a submission's id"
         )
-    return Submission.model_validate_json(entry.data)
+    return submission
 
 
 def read_record(ledger: Ledger, submission_id: str) -> Record | None:

@@ -19,7 +19,15 @@ from typing import TypeVar
 from lowbit_ray.board import Row, rank
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import Rules
-from lowbit_ray.standing import Cancellation, Flag, Standing, arrival, read_standing
+from lowbit_ray.standing import (
+    Cancellation,
+    Flag,
+    Standing,
+    arrival,
+    find_submission,
+    keep_submission,
+    read_standing,
+)
 from lowbit_ray.submission import Submission
 
 __all__ = ["Cancellation", "Flag", "Index", "Standing", "accept"]
@@ -40,12 +48,8 @@ def accept(ledger: Ledger, submission: Submission) -> bool:
 
     A crash between the two objects is repaired by whoever hands the same submission in again.
     """
-    key = f"submissions/{submission.id}/submission.json"
-    new = ledger.create(key, submission.model_dump_json().encode())
-    if not new:
-        entry = ledger.read(key)
-        submission = submission if entry is None else Submission.model_validate_json(entry.data)
-    ledger.create(f"accepted/{arrival(submission)}", b"")
+    kept, new = keep_submission(ledger, submission)
+    ledger.create(f"accepted/{arrival(kept)}", b"")
     return new
 
 
@@ -88,15 +92,14 @@ class Index:
 
     def reread(self, submission: str) -> Standing | None:
         """The standing of one submission, read from the ledger now; None where there is no such submission."""
-        entry = self._ledger.read(f"submissions/{submission}/submission.json")
-        if entry is None:
-            return None
         try:
-            arrived = arrival(Submission.model_validate_json(entry.data))
+            handed_in = find_submission(self._ledger, submission)
         except ValueError as error:
             self.unreadable[submission] = str(error)[:200]
             return None
-        standing = self._look(arrived)
+        if handed_in is None:
+            return None
+        standing = self._look(arrival(handed_in))
         if standing is None:
             return None
         with self._lock:

@@ -17,6 +17,7 @@ from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import source_address
 from lowbit_ray.stages.context import Watch
 from lowbit_ray.stages.floor import floor_key, measurement_of, read_runs
+from lowbit_ray.standing import keep_submission
 from lowbit_ray.submission import Submission, new_id, now, parse_address
 from lowbit_ray.tasks import Task, load_task
 
@@ -78,7 +79,6 @@ def _submit(task: Task, ledger: Ledger, settings: Settings, runs: FloorRuns) -> 
         ledger, identity
     ):
         number += 1
-    key = f"submissions/{identity}/submission.json"
     submission = Submission(
         id=identity,
         participant=PARTICIPANT,
@@ -89,10 +89,7 @@ def _submit(task: Task, ledger: Ledger, settings: Settings, runs: FloorRuns) -> 
         method=METHOD,
         created_at=now(),
     )
-    if not ledger.create(key, submission.model_dump_json().encode()):
-        entry = ledger.read(key)
-        return submission if entry is None else Submission.model_validate_json(entry.data)
-    return submission
+    return keep_submission(ledger, submission)[0]
 
 
 def _is_over(ledger: Ledger, submission: str) -> bool:

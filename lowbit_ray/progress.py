@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from lowbit_ray.errors import ConfigError, LedgerError
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
-from lowbit_ray.standing import TERMINAL, arrival, read_standing
-from lowbit_ray.submission import State, Submission
+from lowbit_ray.standing import TERMINAL, arrival, find_submission, read_standing
+from lowbit_ray.submission import State
 
 __all__ = [
     "LedgerWatch",
@@ -192,10 +192,9 @@ def read_progress(ledger: Ledger, submission: str) -> Progress | None:
 
 def look(ledger: Ledger, submission: str) -> Moment:
     """Where a submission stands just now: a listing and a few small objects. ConfigError where there is none."""
-    entry = ledger.read(f"submissions/{submission}/submission.json")
-    if entry is None:
+    handed_in = find_submission(ledger, submission)
+    if handed_in is None:
         raise ConfigError("no such submission", where="ledger", found=submission)
-    handed_in = Submission.model_validate_json(entry.data)
     standing = read_standing(ledger, arrival(handed_in))
     assert standing is not None  # it was just read
     prefix = f"submissions/{submission}/stages/"

@@ -15,7 +15,15 @@ from lowbit_ray.migration import migrate
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.submission import State, Submission, state_of
 
-__all__ = ["Cancellation", "Flag", "Standing", "arrival", "read_standing"]
+__all__ = [
+    "Cancellation",
+    "Flag",
+    "Standing",
+    "arrival",
+    "find_submission",
+    "keep_submission",
+    "read_standing",
+]
 
 TERMINAL = frozenset({"done", "rejected", "failed", "cancelled"})
 
@@ -68,6 +76,23 @@ class Standing:
 def arrival(submission: Submission) -> str:
     """The name under `accepted/` that a submission always gets."""
     return f"{submission.created_at.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{submission.id}"
+
+
+def find_submission(ledger: Ledger, name: str) -> Submission | None:
+    """The submission as it was handed in, None where there is none; ValueError where it is not of this version."""
+    entry = ledger.read(_submission_key(name))
+    return None if entry is None else Submission.model_validate_json(entry.data)
+
+
+def keep_submission(ledger: Ledger, submission: Submission) -> tuple[Submission, bool]:
+    """Stores it once; the one that stands in the ledger, and whether that is new."""
+    if ledger.create(_submission_key(submission.id), submission.model_dump_json().encode()):
+        return submission, True
+    return find_submission(ledger, submission.id) or submission, False
+
+
+def _submission_key(name: str) -> str:
+    return f"submissions/{name}/submission.json"
 
 
 def read_standing(ledger: Ledger, arrived: str, known: Standing | None = None) -> Standing | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import ray
-from fakes.cluster import free_port
+from fakes.ports import free_port
 
 from lowbit_ray.metrics import METRICS, StepMetrics, count_dirty_device, set_queue, set_verdicts
 

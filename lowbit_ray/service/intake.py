@@ -9,13 +9,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from lowbit_ray.index import Standing, accept
 from lowbit_ray.journal import log_action
-from lowbit_ray.ledger import Ledger
 from lowbit_ray.people import Person
 from lowbit_ray.service.addresses import allowed_address
 from lowbit_ray.service.desk import Desk
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.quota import limit_of, take
 from lowbit_ray.service.views import Shown
+from lowbit_ray.standing import find_submission
 from lowbit_ray.submission import Submission, new_id
 
 __all__ = ["NewSubmission", "Words", "take_in"]
@@ -76,7 +76,7 @@ def take_in(desk: Desk, person: Person, body: NewSubmission, key: str | None) ->
     if body.reference and not person.organizer:
         raise Refusal(403, "Organizers alone submit references", field="reference")
     submission = _submission(desk, person, body, new_id("submission", person.name, key) if key else new_id())
-    before = _stored(desk.ledger, submission.id) if key else None
+    before = find_submission(desk.ledger, submission.id) if key else None
     if before is not None:
         if _said(before) != _said(submission):
             raise Refusal(409, "The idempotency key was used for another submission", field="Idempotency-Key")
@@ -113,11 +113,6 @@ def _submission(desk: Desk, person: Person, body: NewSubmission, name: str) -> S
         method=body.method,
         created_at=datetime.now(UTC),
     )
-
-
-def _stored(ledger: Ledger, name: str) -> Submission | None:
-    entry = ledger.read(f"submissions/{name}/submission.json")
-    return None if entry is None else Submission.model_validate_json(entry.data)
 
 
 def _said(submission: Submission) -> dict[str, object]:

@@ -20,7 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from fakes.cluster import free_port, kill_tree
+from fakes.cluster import kill_tree
+from fakes.ports import free_port
 
 from lowbit_ray.engines.nodes import Node
 from lowbit_ray.engines.placement import alive_nodes

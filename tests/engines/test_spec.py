@@ -34,7 +34,9 @@ def gpu_spec(cap: Cap | None = None, *, tensor_parallel: int = 1, flashinfer: bo
     )
 
 
-def cpu_spec(cap: Cap | None = None, task: Task | None = None) -> EngineSpec:
+def cpu_spec(
+    cap: Cap | None = None, task: Task | None = None, tokenizer_dir: Path | None = None
+) -> EngineSpec:
     return vllm_spec(
         MODEL,
         task=task or load_task("smollm2-135m"),
@@ -44,6 +46,7 @@ def cpu_spec(cap: Cap | None = None, task: Task | None = None) -> EngineSpec:
         max_logprobs=100,
         cache_dir=CACHE,
         tensor_parallel=0,
+        tokenizer_dir=tokenizer_dir,
     )
 
 
@@ -66,18 +69,9 @@ def test_the_rules_flags_are_vllms_flags() -> None:
 
 
 def test_a_candidate_is_served_with_the_sources_tokenizer() -> None:
-    spec = vllm_spec(
-        MODEL,
-        task=load_task("smollm2-135m"),
-        rules=load_rules(),
-        vllm_command=SERVE,
-        cap=None,
-        max_logprobs=100,
-        cache_dir=CACHE,
-        tensor_parallel=0,
-        tokenizer_dir=Path("/models/source"),
-    )
+    spec = cpu_spec(tokenizer_dir=Path("/models/source"))
     assert flag(spec, "--tokenizer") == "/models/source"
+    assert "--tokenizer" not in cpu_spec().command
     assert "--tokenizer" not in gpu_spec().command
 
 

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from fakes.ports import free_port
 
-__all__ = ["FakeCluster", "FakeNode", "below", "free_port", "kill_tree"]
+__all__ = ["FakeCluster", "FakeNode", "below", "kill_tree"]
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
@@ -210,11 +210,3 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 def _end_with_parent() -> None:
     """A test run that is killed takes its cluster along: `ray start --block` ends its node on SIGTERM."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def free_port() -> int:
-    """A port that nobody listens at now, outside of those that engines and Ray's workers take."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from fakes.ports import free_port
+
 __all__ = ["CREDENTIALS", "s3_server"]
 
 CREDENTIALS = {
@@ -21,9 +23,7 @@ CREDENTIALS = {
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
     """Its address, for AWS_ENDPOINT_URL, for the length of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.bigram import Bigram
+from fakes.ports import free_port
 
 from lowbit_ray.measure.endpoint import Endpoint
 
@@ -52,9 +52,7 @@ Start = Callable[..., Served]
 
 
 def start(folder: Path, bigram: Bigram, *flags: str) -> Served:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable,
         str(ENGINE),

@@ -15,7 +15,8 @@ import psutil
 import pytest
 import yaml
 from asking import body
-from fakes.cluster import FakeCluster, free_port
+from fakes.cluster import FakeCluster
+from fakes.ports import free_port
 
 from lowbit_ray.errors import ConfigError, InfraError
 from lowbit_ray.ledger import FolderLedger

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from fakes.arena import SMALL, Arena
-from real_service import free_port
+from fakes.ports import free_port
 
 pytestmark = pytest.mark.timeout(540)
 

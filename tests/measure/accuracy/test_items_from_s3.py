@@ -1,12 +1,10 @@
 import json
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import boto3
 import pytest
+from fakes.s3 import CREDENTIALS, s3_server
 
 from lowbit_ray.errors import ConfigError, FetchError
 from lowbit_ray.measure.accuracy.data_files import read_rows
@@ -18,20 +16,9 @@ ROWS = [{"messages": f"question {n}", "scorer": "maths", "target": str(n)} for n
 @pytest.fixture(scope="module")
 def s3() -> Iterator[None]:
     """moto's server in a process of its own, with the rows in two files."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-p", "0"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    assert server.stderr is not None
-    patch = pytest.MonkeyPatch()
-    try:
-        port = next(found[1] for line in server.stderr if (found := re.search(r"127\.0\.0\.1:(\d+)", line)))
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": address}.items():
+            patch.setenv(name, value)
         client = boto3.client("s3")
         client.create_bucket(Bucket="hidden")
         for name, rows in {
@@ -43,11 +30,6 @@ def s3() -> Iterator[None]:
             client.put_object(Bucket="hidden", Key=name, Body=body.encode())
         client.put_object(Bucket="hidden", Key="math/README.txt", Body=b"not data")
         yield
-    finally:
-        patch.undo()
-        server.kill()
-        server.wait()
-        server.stderr.close()
 
 
 @pytest.mark.usefixtures("s3")

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes.checkpoints import write_anchor
+from fakes.ports import free_port
 
 from lowbit_ray.measure.accuracy.answers import JudgedItem, score_answers
 from lowbit_ray.measure.accuracy.compare import compare
@@ -39,9 +39,7 @@ PLAN = AccuracyPlan.model_validate(
 
 @contextmanager
 def engine(folder: Path) -> Iterator[Endpoint]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [
             sys.executable,
