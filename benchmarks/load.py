@@ -186,11 +186,11 @@ class Bench:
             self.clients["guidellm"] = lambda plan, where: guidellm(plan, where, program)
 
     def run(self, plan: Plan, repeats: int) -> dict[str, list[Figures]]:
-        """Each client in turns, `repeats` times."""
+        """Each client in turns, `repeats` times; every second turn backwards, against drift."""
         found: dict[str, list[Figures]] = {name: [] for name in self.clients}
-        for _ in range(repeats):
-            for name, measure in self.clients.items():
-                found[name].append(measure(plan, self.folder))
+        for turn in range(repeats):
+            for name in list(self.clients)[:: -1 if turn % 2 else 1]:
+                found[name].append(self.clients[name](plan, self.folder))
                 print(name, found[name][-1], file=sys.stderr)
         return found
 

@@ -1,12 +1,14 @@
 """What neighbours on a host cost a timed run, and what tensor parallel does, for any number of GPUs.
 
-    python -m benchmarks.gpu.neighbours --model DIR --out OUT [--steps neighbours,clients,parallel] [--minutes 8]
+    python -m benchmarks.gpu.neighbours --model DIR --out OUT [--steps neighbours,starts,clients,parallel] [--minutes 8]
     python -m benchmarks.gpu.neighbours --fake 4 --out OUT       # rehearsal with the tests' fake engine
 
 clients     benchmarks/load.py on the first GPU's engine: our client and `vllm bench serve` in turns.
 neighbours  One engine a GPU, all started at once. The interactive and serve workloads run on the first one while 0, 1,
             N/2 and N-1 others run the same in a loop, then alone once more: each ratio stands beside what the lonely
             run gives against itself. The host's CPU share and its copy bandwidth are taken beside.
+starts      The interactive workload on servers that are started again and again from one and the same compile cache,
+            one a GPU at a time: how far speed scatters from start to start where nothing else differs.
 parallel    One engine over 2, then 4 GPUs: accounts against the devices' own count, then the serve workload again
             under its hard cap, a filler on each GPU.
 
@@ -53,6 +55,8 @@ WORKLOADS = ("interactive", "serve")
 SHORTER = {"interactive": 16, "serve": 32}
 """Requests of a workload where fewer than the rules' give the figure as well."""
 COPY_GIB = 0.5
+STARTS = 4
+"""Of each GPU's server, in the step of that name."""
 
 
 @dataclass(slots=True)
@@ -122,9 +126,10 @@ def main() -> int:
             if time.monotonic() > bench.ends:
                 _say(f"no time left for {step}")
                 break
-            if step == "parallel":
+            if step in ALONE:
                 stack.close()
-                parallel(bench)
+                engines = []
+                ALONE[step](bench)
             else:
                 engines = engines or stack.enter_context(_all_up(bench))
                 {"clients": clients, "neighbours": neighbours}[step](bench, engines)
@@ -274,6 +279,11 @@ def drive(address: str, name: str, fields: dict[str, Any], *, warm_up: bool = Fa
     return asyncio.run(question).run.model_dump()
 
 
+def drive_warm(address: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The interactive workload, after one pass of its shapes."""
+    return drive(address, "interactive", fields, warm_up=True)
+
+
 def loop(address: str, fields: dict[str, Any], stop: str) -> int:
     """The workload's shapes again and again until the file `stop` is there; how often."""
     workload = Workload.model_validate({**fields, "num_prompts": fields["max_concurrency"]})
@@ -313,6 +323,32 @@ def _copy_gib_a_second() -> float:
     started = time.perf_counter()
     np.copyto(target, source)
     return COPY_GIB / (time.perf_counter() - started)
+
+
+# ---- starts
+
+
+def starts(bench: Bench) -> None:
+    """Speed of the interactive workload on each of several starts a GPU, all with that GPU's compile cache."""
+    workload = bench.workload("interactive").model_copy(update={"num_prompts": 6})
+    fields, found = workload.model_dump(), dict[str, Any]({gpu: [] for gpu in bench.gpus})
+    with _clients(len(bench.gpus)) as pool:
+        for _ in range(STARTS):
+            if time.monotonic() > bench.ends:
+                return
+            with _all_up(bench) as engines:
+                runs = list(
+                    pool.map(drive_warm, [engine.address for engine in engines], [fields] * len(engines))
+                )
+                for gpu, engine, run in zip(bench.gpus, engines, runs, strict=True):
+                    row = {
+                        "efficiency": efficiency(WorkloadRun.model_validate(run), workload),
+                        "start_seconds": round(engine.start_s, 1),
+                        "cores": sorted({one.cpu_num() for one in engine.tree()}),
+                    }
+                    found[gpu].append(row)
+                    _say(f"start on {gpu}: {row}")
+            bench.keep(starts=found)
 
 
 # ---- tensor parallel
@@ -391,6 +427,10 @@ async def _metrics(engine: EngineProcess) -> str:
     endpoint = Endpoint(engine.address, engine.spec.served_name)
     async with connect(endpoint, timeout_s=60) as session:
         return await get_text(session, endpoint, "/metrics") or ""
+
+
+ALONE = {"starts": starts, "parallel": parallel}
+"""Steps that start engines of their own."""
 
 
 def _machine(bench: Bench) -> dict[str, Any]:

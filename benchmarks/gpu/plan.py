@@ -43,6 +43,7 @@ ENTRIES = {
         ),
         _shape("w4a16", "-w4a16", "W4A16KV16", "round to nearest: int4 weights in groups of 128", 20),
         Entry("8b-bf16", "qwen3-8b-speed", "qwen3-8b", "W16A16KV16", "the anchor itself", 18),
+        Entry("8b-tp2", "qwen3-8b-tp2", "qwen3-8b", "W16A16KV16", "the anchor itself, over two GPUs", 9),
     )
 }
 """By name, in order of priority."""

@@ -20,7 +20,7 @@ from lowbit_ray.measure.stream import COMPLETIONS, Read, mentions_error, raise_e
 __all__ = ["Flights"]
 
 HEADERS = {"Content-Type": "application/json"}
-NAP_S = 0.02
+NAP_S = 0.1
 READ_BYTES = 2**14
 """Longest single read. asyncio asks for 256 KiB by default and gives most of it back, which costs more than the
 read of a token does."""

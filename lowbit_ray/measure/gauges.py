@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +26,9 @@ RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:req
 HITS = "vllm:prefix_cache_hits_total"
 QUEUE = "vllm:request_queue_time_seconds"
 FIRST_POLL_S = 0.05
+LONGEST_POLL_S = 4.0
+SHARE = 0.0025
+"""Of the server's time that readings may take: it renders its page on the loop that streams tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,13 @@ def _values(text: str, name: str) -> list[float]:
 
 @dataclass(slots=True)
 class GaugeWatch:
-    """Polls /metrics while a workload runs and keeps the peaks."""
+    """Keeps pages of /metrics while a workload runs; at its end, reads them and keeps the peaks."""
 
     session: aiohttp.ClientSession
     endpoint: Endpoint
     poll_s: float
-    """Seconds between readings; the first ones come quicker, for short workloads."""
+    """Seconds between readings; the first ones come quicker, for short workloads, and later ones slower where the
+    server takes long to answer, so that watching it does not slow it down."""
     kv_usage: float | None = None
     running: float | None = None
     busy_readings: int = 0
@@ -80,11 +85,14 @@ class GaugeWatch:
     available: bool = False
     first: Gauges | None = None
     last: Gauges | None = None
+    _pages: list[str] = field(default_factory=list, repr=False)
     _task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def __aenter__(self) -> GaugeWatch:
-        await self._read(first=True)
-        if self.available:
+        page = await self._get()
+        if page is not None:
+            self.available = True
+            self.first = read_gauges(page)
             self._task = asyncio.create_task(self._poll())
         return self
 
@@ -97,7 +105,9 @@ class GaugeWatch:
             return
         if isinstance(outcome, EngineAnswerError):
             raise outcome
-        await self._read(first=False)
+        await self._keep()
+        for page in self._pages:
+            self._note(read_gauges(page))
 
     @property
     def prefix_hits(self) -> float | None:
@@ -118,18 +128,21 @@ class GaugeWatch:
         pause = min(FIRST_POLL_S, self.poll_s)
         while True:
             await asyncio.sleep(pause)
-            await self._read(first=False)
-            pause = min(2 * pause, self.poll_s)
+            asked = time.perf_counter()
+            await self._keep()
+            took = time.perf_counter() - asked
+            usual = min(max(self.poll_s, took / SHARE), LONGEST_POLL_S)
+            pause = min(2 * pause, usual)
 
-    async def _read(self, *, first: bool) -> None:
-        text = await get_text(self.session, self.endpoint, METRICS)
-        if text is None:
-            return
-        now = read_gauges(text)
-        self.available = True
-        if first:
-            self.first = now
-            return
+    async def _keep(self) -> None:
+        page = await self._get()
+        if page is not None:
+            self._pages.append(page)
+
+    async def _get(self) -> str | None:
+        return await get_text(self.session, self.endpoint, METRICS)
+
+    def _note(self, now: Gauges) -> None:
         self.last = now
         if now.running:
             self.busy_readings += 1

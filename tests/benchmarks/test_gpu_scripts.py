@@ -68,7 +68,7 @@ def test_an_answer_over_chat_ends_after_the_same_number_of_tokens(made: Path) ->
     assert sorted(following) == sorted(following.values())
 
 
-@pytest.mark.parametrize("task", ["qwen3-8b-shape", "qwen3-8b-speed", "smollm2-gpu"])
+@pytest.mark.parametrize("task", ["qwen3-8b-shape", "qwen3-8b-speed", "qwen3-8b-tp2", "smollm2-gpu"])
 def test_the_tasks_can_be_read_and_pass_on_what_keeps_the_fabric_safe(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
