@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import secrets
 from datetime import UTC, datetime
 
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
 
-__all__ = ["Action", "log_action", "read_actions"]
+__all__ = ["Action", "account", "log_action", "read_actions"]
 
 
 class Action(_Frozen):
@@ -18,10 +20,18 @@ class Action(_Frozen):
     by: str
     """The organizer's name, or the account that ran the command."""
     what: str
-    """Such as `token issued`, `flagged`, `cancelled`."""
+    """Such as `token issued`, `quotas set`, `flagged`, `cancelled`."""
     subject: str
     """A participant's name or a submission's id."""
     reason: str = ""
+
+
+def account() -> str:
+    """The account that runs this process, for `by`."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may give its user no name
+        return f"uid {os.getuid()}"
 
 
 def log_action(ledger: Ledger, by: str, what: str, subject: str, reason: str = "") -> Action:

@@ -72,6 +72,8 @@ class Moment(_Frozen):
     score: float | None
     score_se: float | None
     """Both of the record, once there is one with a score."""
+    queue_position: int | None = None
+    """From 1, while it waits; None where only the ledger was asked."""
 
     @property
     def over(self) -> bool:

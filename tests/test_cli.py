@@ -48,13 +48,21 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     assert "--json" in done.stdout
 
 
-def test_the_shell_completes_commands() -> None:
-    environment = {"_LOWBIT_COMPLETE": "complete_bash", "COMP_WORDS": "lowbit wh", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("lowbit wh", ["whoami"]), ("lowbit board smol", ["smollm2-135m"])],
+)
+def test_the_shell_completes_commands_and_tasks(typed: str, completed: list[str]) -> None:
+    environment = {
+        "_LOWBIT_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
     program = "import sys; sys.argv[0] = 'lowbit'; from lowbit_ray.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}
     )
-    assert done.stdout.split() == ["whoami"]
+    assert done.stdout.split() == completed
 
 
 PARTICIPANTS = (
@@ -81,7 +89,10 @@ def test_participants_commands_need_nothing_heavy(tmp_path: Path) -> None:
         ["submit", "owner/name@" + "0" * 40, "--task", "t", "--method", "m"],
         ["watch", "0" * 16],
         ["show", "0" * 16],
+        ["list"],
         ["cancel", "0" * 16],
+        ["flag", "0" * 16, "--lift"],
+        ["audit"],
         ["board", "t"],
         ["whoami"],
     ):

@@ -15,6 +15,7 @@ from lowbit_ray.people import (
     list_people,
     revoke_tokens,
     rotate_token,
+    set_quotas,
 )
 
 
@@ -88,3 +89,19 @@ def test_one_broken_object_locks_nobody_else_out(ledger: FolderLedger) -> None:
     issue_token(ledger, "ann")
     ledger.create("people/bob.json", b"half of a per")
     assert [person.name for person in list_people(ledger)] == ["ann"]
+
+
+def test_a_quota_of_ones_own_changes_nothing_else(ledger: FolderLedger) -> None:
+    issue_token(ledger, "ann")
+    set_quotas(ledger, "ann", {"dev_per_day": 50})
+    ann = set_quotas(ledger, "ann", {"scored_per_task": 7})
+    assert (ann.scored_per_task, ann.dev_per_day) == (7, 50)
+    assert find_person(ledger, "ann") == ann
+    assert len(ann.live_tokens()) == 1
+    assert set_quotas(ledger, "ann", {"dev_per_day": None}).dev_per_day is None
+
+
+def test_organizers_have_no_quotas_to_be_set(ledger: FolderLedger) -> None:
+    issue_token(ledger, "olga", "organizer")
+    with pytest.raises(ConfigError, match="no quotas"):
+        set_quotas(ledger, "olga", {"scored_per_task": 7})

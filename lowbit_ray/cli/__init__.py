@@ -1,9 +1,10 @@
 """The command line: thin commands, one call into the library each.
 
     evaluating.py     demo, evaluate, doctor, check, score
-    participating.py  submit, watch, show, cancel, board, whoami: the service's API in the same words
+    participating.py  submit, watch, show, list, cancel, board, whoami: the service's API in the same words
     engine_track.py   engine test
     organizing.py     serve, token …, ledger …
+    overseeing.py     quota, flag, audit
     terminal.py       what they share
 
 Exit codes: 0 done and good, 1 done and not good (a broken contract, a record that disagrees, a submission that was
@@ -17,13 +18,13 @@ from typing import NoReturn
 
 import typer
 
-from lowbit_ray.cli import engine_track, evaluating, organizing, participating
+from lowbit_ray.cli import engine_track, evaluating, organizing, overseeing, participating
 from lowbit_ray.cli.terminal import app, err
 from lowbit_ray.errors import LowbitError
 
 __all__ = ["COMMANDS", "app", "main"]
 
-COMMANDS = (evaluating, participating, engine_track, organizing)
+COMMANDS = (evaluating, participating, engine_track, organizing, overseeing)
 """They add their commands to `app` as they are imported."""
 
 
@@ -36,7 +37,7 @@ def main() -> NoReturn:
         err.print(str(error), markup=False, highlight=False)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        err.print("interrupted; the same command goes on from the finished steps")
+        err.print("interrupted; what was finished is kept, and the same command goes on from there")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)  # whoever reads has seen enough

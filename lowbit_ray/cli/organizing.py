@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,10 @@ app.add_typer(token, name="token")
 app.add_typer(ledger, name="ledger")
 
 Name = Annotated[str, typer.Argument(help="The person's name: a-z, 0-9, dots, dashes, underscores.")]
-File = Annotated[Path, typer.Argument(help="The file, a gzipped tar.")]
+File = Annotated[Path, typer.Argument(help="The file, a gzipped tar.", dir_okay=False)]
+Export = Annotated[
+    Path, typer.Argument(help="What `lowbit ledger export` wrote.", exists=True, dir_okay=False)
+]
 
 
 @app.command(epilog="Example: lowbit serve --port 8000")
@@ -59,10 +61,12 @@ def issue(
     as_json: Json = False,
 ) -> None:
     """Issues one more token to a person, who is made where there is none. It is shown this once."""
-    from lowbit_ray.people import issue_token
+    from lowbit_ray.people import check_issue, issue_token
 
-    _log(name, "token issued")
-    text = issue_token(_ledger(), name, "organizer" if organizer else None)
+    ledger = open_configured()
+    check_issue(ledger, name, "organizer" if organizer else None)
+    log_command(name, "token issued", "as organizer" if organizer else "")
+    text = issue_token(ledger, name, "organizer" if organizer else None)
     _show_token(name, text, save, as_json)
 
 
@@ -77,9 +81,9 @@ def rotate(
     """Issues a new token and revokes all others of the person."""
     from lowbit_ray.people import find_person, rotate_token
 
-    find_person(_ledger(), name)
-    _log(name, "tokens rotated")
-    _show_token(name, rotate_token(_ledger(), name), save, as_json)
+    find_person(open_configured(), name)
+    log_command(name, "tokens rotated")
+    _show_token(name, rotate_token(open_configured(), name), save, as_json)
 
 
 @token.command(epilog="Example: lowbit token revoke ann --id 5f2c1d0e")
@@ -89,11 +93,11 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revokes tokens; they stop working within seconds."""
-    from lowbit_ray.people import find_person, revoke_tokens
+    from lowbit_ray.people import live_tokens, revoke_tokens
 
-    find_person(_ledger(), name)
-    _log(name, "tokens revoked", token_id or "all")
-    count = revoke_tokens(_ledger(), name, token_id)
+    live_tokens(open_configured(), name, token_id)
+    log_command(name, "tokens revoked", token_id or "all")
+    count = revoke_tokens(open_configured(), name, token_id)
     if as_json:
         print_json(json.dumps({"revoked": count}))
     else:
@@ -106,14 +110,16 @@ def list_(as_json: Json = False) -> None:
     from rich.table import Table
 
     from lowbit_ray.people import list_people
+    from lowbit_ray.report.brief import own_quotas
 
-    people = list_people(_ledger())
+    people = list_people(open_configured())
     if as_json:
         print_json(json.dumps([person.model_dump(mode="json") for person in people], indent=1))
         return
-    table = Table("name", "role", "tokens", box=None, pad_edge=False)
+    table = Table("name", "role", "tokens", "quotas of their own", box=None, pad_edge=False)
     for person in people:
-        table.add_row(person.name, person.role, ", ".join(one.id for one in person.live_tokens()) or "none")
+        tokens = ", ".join(one.id for one in person.live_tokens()) or "none"
+        table.add_row(person.name, person.role, tokens, own_quotas(person.model_dump()))
     out.print(table)
 
 
@@ -122,18 +128,19 @@ def export(file: File, as_json: Json = False) -> None:
     """Writes every object into one file."""
     from lowbit_ray.archive import export_ledger
 
-    count = export_ledger(_ledger(), file)
+    count = export_ledger(open_configured(), file)
     print_json(json.dumps({"objects": count})) if as_json else out.print(f"{count} objects")
 
 
 @ledger.command(
     "import", epilog="Example: LOWBIT_LEDGER=s3://bucket/arena lowbit ledger import backup.tar.gz"
 )
-def import_(file: File, as_json: Json = False) -> None:
+def import_(file: Export, as_json: Json = False) -> None:
     """Creates every object of a file that the ledger does not have; nothing is replaced."""
     from lowbit_ray.archive import import_ledger
 
-    done = import_ledger(_ledger(), file)
+    log_command("ledger", "import", file.name)
+    done = import_ledger(open_configured(), file)
     if as_json:
         print_json(done.model_dump_json(indent=1))
     else:
@@ -153,7 +160,9 @@ def fsck(
     """Checks that every object can be read and agrees with its neighbours."""
     from lowbit_ray.fsck import fsck as check_ledger
 
-    faults = check_ledger(_ledger(), repair=repair)
+    if repair:
+        log_command("ledger", "repair")
+    faults = check_ledger(open_configured(), repair=repair)
     if as_json:
         print_json(json.dumps([fault.model_dump() for fault in faults], indent=1))
     for fault in [] if as_json else faults:
@@ -164,28 +173,33 @@ def fsck(
     leave(1 if any(not fault.repaired for fault in faults) else 0)
 
 
-def _ledger() -> Ledger:
+def open_configured() -> Ledger:
+    """The ledger of LOWBIT_LEDGER."""
     from lowbit_ray.ledger import open_ledger
     from lowbit_ray.settings import settings
 
     return open_ledger(settings().ledger)
 
 
-def _log(subject: str, what: str, reason: str = "") -> None:
-    """Before the act: what cannot be logged is not done."""
-    from lowbit_ray.journal import log_action
+def log_command(subject: str, what: str, reason: str = "") -> None:
+    """Into the audit log, before the act: what cannot be logged is not done."""
+    from lowbit_ray.journal import account, log_action
 
-    log_action(_ledger(), f"command line: {getpass.getuser()}", what, subject, reason)
+    log_action(open_configured(), f"command line: {account()}", what, subject, reason)
 
 
 def _show_token(name: str, text: str, save: bool, as_json: bool) -> None:
     from lowbit_ray.service.client import write_token
     from lowbit_ray.settings import settings
 
+    path = settings().token_file
     if save:
-        write_token(settings().token_file, text)
-        out.print(f"in {settings().token_file}", highlight=False, soft_wrap=True)
-    elif as_json:
-        print_json(json.dumps({"name": name, "token": text}))
+        write_token(path, text)
+    if as_json:
+        print_json(
+            json.dumps({"name": name, "token_file": str(path)} if save else {"name": name, "token": text})
+        )
+    elif save:
+        out.print(f"in {path}", highlight=False, soft_wrap=True)
     else:
         print_json(text)

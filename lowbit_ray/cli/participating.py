@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from lowbit_ray.progress import Moment
     from lowbit_ray.service.client import Service
 
+FOLLOWED = ("queue_position", "steps", "progress", "score", "score_se")
+"""What an event says beside the state."""
 Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
 
 
@@ -21,8 +24,14 @@ Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
     epilog="Example: lowbit submit owner/name@<commit> --task qwen3-8b --method 'FP8, calibrated KV'"
 )
 def submit(
-    checkpoint: Annotated[str, typer.Argument(help="owner/name@<40-digit commit>, or s3://bucket/prefix.")],
-    task: Annotated[str, typer.Option(help="The task.")],
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            help="owner/name@<40-digit commit>, or s3://bucket/prefix; for organizers also a folder "
+            "where it is evaluated."
+        ),
+    ],
+    task: Annotated[str, typer.Option(help="The task.", autocompletion=_tasks)],
     method: Annotated[str, typer.Option(help="What it is, in a few words.")],
     precision: Annotated[str | None, typer.Option(help="As you declare it, W8A8KV8.")] = None,
     split: Annotated[str, typer.Option(help="dev, or test: scored and public.")] = "dev",
@@ -40,8 +49,8 @@ def submit(
     """Hands a checkpoint in for evaluation."""
     body = {
         "task": task,
-        "checkpoint": checkpoint,
-        "engine": engine,
+        "checkpoint": _address(checkpoint),
+        "engine": _address(engine) if engine else None,
         "track": "engine" if engine else "checkpoint",
         "precision": precision,
         "split": split,
@@ -49,11 +58,14 @@ def submit(
         "agent": agent,
         "reference": reference,
     }
-    with _service() as service:
+    with the_service() as service:
         view = service.submit(body, key)
-        _say(view, as_json)
+        say(view, as_json)
         if not as_json:
-            out.print(f"page  {service.url}/submissions/{view['id']}", highlight=False, soft_wrap=True)
+            signed = "" if split == "test" else "  (a dev submission: sign in there with your token)"
+            out.print(
+                f"page  {service.url}/submissions/{view['id']}{signed}", highlight=False, soft_wrap=True
+            )
     if follow:
         watch(view["id"], as_json)
 
@@ -90,9 +102,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows one submission: where it stands, or its record."""
-    with _service() as service:
+    with the_service() as service:
         if not logs:
-            _say(service.show(submission), as_json)
+            say(service.show(submission), as_json)
             return
         found = service.logs(submission)
     if as_json:
@@ -103,21 +115,49 @@ def show(
         out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+@app.command("list", epilog="Example: lowbit list --task qwen3-8b --status done")
+def list_(
+    task: Annotated[str | None, typer.Option(help="Only of this task.", autocompletion=_tasks)] = None,
+    participant: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="waiting, running, done, rejected, failed or cancelled.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="dev or test.")] = None,
+    limit: Annotated[int, typer.Option(help="Submissions at most, 1 to 200.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="`next` of the page before.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Lists submissions, the newest first: scored ones of everybody, dev ones of your own."""
+    from lowbit_ray.report.brief import submissions_table
+
+    given = {"task": task, "participant": participant, "status": status, "split": split, "cursor": cursor}
+    with the_service() as service:
+        page = service.list(limit=str(limit), **{name: value for name, value in given.items() if value})
+    if as_json:
+        print_json(json.dumps(page, indent=1, ensure_ascii=False))
+        return
+    out.print(submissions_table(page))
+    if page["next"] is not None:
+        out.print(f"older ones: --cursor {page['next']}", highlight=False, soft_wrap=True)
+
+
 @app.command(epilog="Example: lowbit cancel 0123456789abcdef --reason 'wrong commit'")
 def cancel(
     submission: Id, reason: Annotated[str, typer.Option(help="Why.")] = "", as_json: Json = False
 ) -> None:
     """Stops a submission before its next step; it uses no quota."""
-    with _service() as service:
-        _say(service.cancel(submission, reason), as_json)
+    with the_service() as service:
+        say(service.cancel(submission, reason), as_json)
 
 
 @app.command(epilog="Example: lowbit board qwen3-8b")
-def board(task: Annotated[str, typer.Argument(help="The task.")], as_json: Json = False) -> None:
+def board(
+    task: Annotated[str, typer.Argument(help="The task.", autocompletion=_tasks)], as_json: Json = False
+) -> None:
     """Shows the board of a task."""
     from lowbit_ray.report.brief import board_table
 
-    with _service() as service:
+    with the_service() as service:
         answer = service.board(task)
     if as_json:
         print_json(json.dumps(answer, indent=1))
@@ -130,7 +170,7 @@ def whoami(as_json: Json = False) -> None:
     """Says whose token it is, and what is left of the quotas."""
     from lowbit_ray.report.brief import person_table
 
-    with _service() as service:
+    with the_service() as service:
         me = service.me()
     if as_json:
         print_json(json.dumps(me, indent=1))
@@ -138,7 +178,13 @@ def whoami(as_json: Json = False) -> None:
         out.print(person_table(me))
 
 
-def _service() -> Service:
+def _address(text: str) -> str:
+    """A folder of this machine by its whole path, as whoever evaluates starts elsewhere; anything else as it is."""
+    return str(Path(text).expanduser().resolve()) if text.startswith((".", "~")) else text
+
+
+def the_service() -> Service:
+    """The service at LOWBIT_URL."""
     from lowbit_ray.service.client import Service, read_token
     from lowbit_ray.settings import settings
 
@@ -148,17 +194,26 @@ def _service() -> Service:
 def _moments(submission: str) -> Iterator[Moment]:
     from lowbit_ray.progress import Moment
 
-    with _service() as service:
+    with the_service() as service:
         for told in service.follow(submission):
-            moment = {name: told[name] for name in ("steps", "progress", "score", "score_se")}
+            moment = {name: told[name] for name in FOLLOWED}
             state = {"status": told["status"], "stage": told["stage"]}
             yield Moment.model_validate(moment | {"submission": submission, "state": state})
 
 
-def _say(view: dict[str, Any], as_json: bool) -> None:
+def say(view: dict[str, Any], as_json: bool) -> None:
+    """One submission."""
     from lowbit_ray.report.brief import submission_table
 
     if as_json:
         print_json(json.dumps(view, indent=1, ensure_ascii=False))
     else:
         out.print(submission_table(view))
+
+
+def _tasks(incomplete: str) -> list[str]:
+    """For the shell's completion: the tasks that this installation knows."""
+    from lowbit_ray.settings import settings
+    from lowbit_ray.tasks import list_tasks
+
+    return [name for name in list_tasks(settings().tasks) if name.startswith(incomplete)]

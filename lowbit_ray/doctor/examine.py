@@ -8,6 +8,7 @@ from lowbit_ray.doctor.finding import Finding, examined
 from lowbit_ray.doctor.host import look_at_host
 from lowbit_ray.doctor.stores import look_at_hub, look_at_ledger, look_at_quarantine
 from lowbit_ray.engines.quarantine import release
+from lowbit_ray.journal import account, log_action
 from lowbit_ray.ledger import open_ledger
 from lowbit_ray.settings import Settings
 
@@ -31,7 +32,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 def put_back(settings: Settings, node: str) -> list[Finding]:
     """Ends the quarantine of a node, by its id, the beginning of that, or its address."""
-    released = release(open_ledger(settings.ledger), node)
+    ledger = open_ledger(settings.ledger)
+    log_action(ledger, f"command line: {account()}", "quarantine ended", node)
+    released = release(ledger, node)
     if not released:
         return [
             Finding(what="quarantine", level="bad", found=f"holds no node {node}", remedy="lowbit doctor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -10,7 +11,15 @@ from rich.text import Text
 from lowbit_ray.board import Row, summarize
 from lowbit_ray.migration import migrate
 
-__all__ = ["board_table", "person_table", "submission_table"]
+__all__ = [
+    "actions_table",
+    "board_table",
+    "own_quotas",
+    "person_table",
+    "quotas_table",
+    "submission_table",
+    "submissions_table",
+]
 
 
 def board_table(board: dict[str, Any]) -> Table:
@@ -58,6 +67,64 @@ def person_table(me: dict[str, Any]) -> Table:
             quota["task"], f"scored {_used(quota['scored'])}, dev today {_used(quota['dev_today'])}"
         )
     return table
+
+
+def quotas_table(person: dict[str, Any]) -> Table:
+    """The same, and which of the quotas are the person's own."""
+    table = person_table(person)
+    table.add_row("of their own", own_quotas(person) or "none")
+    return table
+
+
+def own_quotas(person: dict[str, Any]) -> str:
+    """Quotas of one person's own in words; empty where there are none."""
+    scored, dev = person["scored_per_task"], person["dev_per_day"]
+    words = [] if scored is None else [f"{scored} scored a task"]
+    return ", ".join(words + ([] if dev is None else [f"{dev} dev a task and day"]))
+
+
+def submissions_table(page: dict[str, Any]) -> Table:
+    """One line a submission."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("submission", "participant", "task", "split", "status"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("handed in (UTC)", no_wrap=True)
+    table.add_column("method", overflow="fold")
+    for item in page["items"]:
+        error = "" if item["score_se"] is None else f" ± {item['score_se']:.3f}"
+        table.add_row(
+            item["id"],
+            Text(item["participant"]),
+            item["task_id"],
+            item["split"],
+            _status(item),
+            "" if item["score"] is None else f"{item['score']:.3f}{error}",
+            item["created_at"][:16].replace("T", " "),
+            Text(item["method"]),
+        )
+    return table
+
+
+def actions_table(actions: Sequence[dict[str, Any]]) -> Table:
+    """One line an action of the audit log."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("at (UTC)", "by", "what", "subject", "reason"):
+        table.add_column(name, overflow="fold", no_wrap=name.startswith("at"))
+    for action in actions:
+        at = action["at"][:19].replace("T", " ")
+        table.add_row(at, *(Text(action[name]) for name in ("by", "what", "subject", "reason")))
+    return table
+
+
+def _status(item: dict[str, Any]) -> str:
+    if item["flagged"] is not None:
+        return f"{item['status']}, flagged"
+    if item["queue_position"] is not None:
+        return f"{item['status']}, number {item['queue_position']}"
+    if item["status"] == "done" and not item["qualified"]:
+        return "done, gate failed"
+    return item["status"] if item["stage"] is None else f"{item['status']}: {item['stage']}"
 
 
 def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:

@@ -45,6 +45,8 @@ def show_moments(moments: Iterable[Moment], console: Console) -> Moment | None:
 
 def _line(moment: Moment) -> str:
     state = moment.state
+    if moment.queue_position is not None:
+        return f"{state.status}: number {moment.queue_position} in the queue"
     if moment.progress is None:
         return state.status if state.stage is None else f"{state.status}: {state.stage}"
     return _doing(moment.progress)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from lowbit_ray.errors import SubmissionError
 from lowbit_ray.submission import Address, parse_address
 
-__all__ = ["allowed_address"]
+__all__ = ["REPOSITORY", "allowed_address"]
 
 REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
@@ -36,11 +36,13 @@ def allowed_address(text: str, field: str, buckets: Collection[str], *, folders:
             raise _refused(field, "not the address of a folder in a bucket")
         if bucket not in buckets:
             allowed = ", ".join(sorted(buckets)) or "none is allowed here"
-            raise _refused(
-                field, "the bucket is not one that may be submitted from", remedy=f"Buckets: {allowed}."
-            )
+            raise _refused(field, "not a bucket that may be submitted from", remedy=f"Buckets: {allowed}.")
     if address.kind == "folder" and not folders:
-        raise _refused(field, "a folder of the cluster's own disks cannot be submitted")
+        raise _refused(field, "a folder of the cluster's own disks, which organizers alone may name")
+    if address.kind == "folder" and not address.location.startswith("/"):
+        raise _refused(
+            field, "a relative folder", remedy="Name it from /: whoever evaluates starts elsewhere."
+        )
     return address
 
 

@@ -57,7 +57,7 @@ async def board(task: TaskId, desk: TheDesk) -> Response:
 
 def _known(desk: Desk, task: str) -> None:
     if task not in desk.tasks:
-        raise Refusal(404, "No such task", f"one of {', '.join(desk.tasks)}", field="task")
+        raise Refusal(404, "No such task", field="task", expected=f"one of {', '.join(desk.tasks)}")
 
 
 def _board(desk: Desk, task: str) -> Board:

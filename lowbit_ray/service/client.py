@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx2
 
-from lowbit_ray.errors import ConfigError, InfraError, SubmissionError
+from lowbit_ray.errors import ConfigError, InfraError
+from lowbit_ray.service.answers import events_of, refuse, sent
 
 __all__ = ["Service", "read_token", "write_token"]
 
@@ -33,13 +34,18 @@ T = TypeVar("T")
 
 
 def read_token(path: Path) -> str | None:
-    """The token that the file holds, None where there is no such file."""
+    """The token that the file holds, None where there is no such file; ConfigError where it holds something else."""
     try:
-        return path.read_text().strip() or None
+        text = path.read_bytes().decode("ascii").strip()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"the token cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        text = "\n"
+    if not text.isprintable():
+        raise ConfigError("no token", where=str(path), expected="one line of printable ASCII characters")
+    return text or None
 
 
 def write_token(path: Path, token: str) -> None:
@@ -88,8 +94,21 @@ class Service:
         return self._json("GET", f"/api/submissions/{quote(submission, safe='')}")
 
     def list(self, **filters: str) -> Json:
-        """One page of submissions."""
+        """One page of submissions, the newest first."""
         return self._json("GET", "/api/submissions", params=filters)
+
+    def flag(self, submission: str, reason: str) -> Json:
+        """Takes a submission off the board; for organizers."""
+        return self._json("PUT", _flag(submission), json={"reason": reason})
+
+    def unflag(self, submission: str) -> Json:
+        """Puts it back on the board; for organizers."""
+        return self._json("DELETE", _flag(submission))
+
+    def audit(self, **filters: str) -> Sequence[Json]:
+        """What organizers did, the oldest first; for organizers."""
+        actions: Sequence[Json] = self._ask("GET", "/api/audit", params=filters).json()
+        return actions
 
     def cancel(self, submission: str, reason: str = "") -> Json:
         """Stops a submission."""
@@ -121,9 +140,9 @@ class Service:
                     if answer.status_code != 200:
                         answer.read()
                         if answer.status_code not in AGAIN:
-                            self._refused(answer)
+                            refuse(answer, self.url, sent(path, {}))
                         raise httpx2.ReadError("the service is busy")
-                    for event, data in _events(answer.iter_lines()):
+                    for event, data in events_of(answer.iter_lines()):
                         failures, patience = 0, LONG_TRIES  # it was there: it may be back
                         if event in {"state", "end"}:
                             yield json.loads(data)
@@ -142,7 +161,7 @@ class Service:
     def _ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         answer = self._tried(lambda: self._http.request(method, path, **options))
         if answer.status_code >= 400:
-            self._refused(answer)
+            refuse(answer, self.url, sent(path, options))
         return answer
 
     def _tried(self, ask: Callable[[], httpx2.Response]) -> httpx2.Response:
@@ -170,34 +189,11 @@ class Service:
             remedy="Is LOWBIT_URL its address?",
         )
 
-    def _refused(self, answer: httpx2.Response) -> NoReturn:
-        try:
-            problem: Json = answer.json()
-            title, detail = str(problem["title"]), str(problem["detail"])
-            field = problem["errors"][0]["field"] if problem["errors"] else ""
-        except (ValueError, KeyError, TypeError, IndexError):
-            title, detail, field = f"HTTP {answer.status_code}", "It is no answer of this service.", ""
-        if answer.status_code == 401:
-            remedy = "Put the token that an organizer issued into the file of LOWBIT_TOKEN_FILE."
-            raise ConfigError(title, where=self.url, remedy=remedy)
-        if answer.status_code >= 500:
-            raise InfraError(title, where=self.url, remedy=detail)
-        raise SubmissionError(title, where=field, remedy="" if detail == title else detail)
+
+def _flag(submission: str) -> str:
+    return f"/api/submissions/{quote(submission, safe='')}/flag"
 
 
 def _is_quota(answer: httpx2.Response) -> bool:
     """A quota that is used up for today is not worth waiting for."""
     return answer.status_code == 429 and int(answer.headers.get("retry-after", "0") or 0) > LONGEST_SLEEP_S
-
-
-def _events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Name and data of each server-sent event; comments keep the connection alive and are passed over."""
-    name, data = "message", ""
-    for line in lines:
-        if line.startswith("event:"):
-            name = line[6:].strip()
-        elif line.startswith("data:"):
-            data += line[5:].strip()
-        elif not line and data:
-            yield name, data
-            name, data = "message", ""

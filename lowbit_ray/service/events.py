@@ -91,7 +91,7 @@ async def log(id: SubmissionId, name: LogName, desk: TheDesk, person: Somebody) 
         raise Refusal(403, "The submission is somebody else's")
     text = await run_in_threadpool(_log_text, desk, id, name)
     if text is None:
-        raise Refusal(404, "No such log", field="name")
+        raise Refusal(404, "No such log", field="name", expected="a name of GET /api/submissions/{id}/logs")
     return PlainTextResponse(text)
 
 

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator, Field, model_validator
+from datetime import UTC, datetime, timedelta
 
 from lowbit_ray.index import Standing, accept
 from lowbit_ray.journal import log_action
 from lowbit_ray.people import Person
 from lowbit_ray.service.addresses import allowed_address
 from lowbit_ray.service.desk import Desk
+from lowbit_ray.service.handed_in import NewSubmission
+from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.quota import limit_of, take
-from lowbit_ray.service.views import Shown
 from lowbit_ray.standing import find_submission
-from lowbit_ray.submission import Submission, new_id
+from lowbit_ray.submission import Address, Submission, new_id
 
-__all__ = ["NewSubmission", "Words", "take_in"]
-
-COMMIT = "5f2c1d0e9b8a7f6e5d4c3b2a190817263544ab0c"
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be printable characters on one line")
-    return text
-
-
-Words = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-Where = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_printable)]
-
-
-class NewSubmission(Shown):
-    """What a participant hands in."""
-
-    task: Annotated[str, Field(min_length=1, max_length=64, examples=["qwen3-8b"])]
-    """A task of `GET /api/tasks`."""
-    checkpoint: Annotated[Where, Field(examples=[f"owner/name@{COMMIT}", "s3://bucket/prefix"])]
-    """A hub repository at a commit, `owner/name@<40 hex digits>`, or a folder of an allowed bucket."""
-    engine: Annotated[Where | None, Field(examples=[None])] = None
-    """Where `launch.sh` lies, on the engine track."""
-    track: Literal["checkpoint", "engine"] = "checkpoint"
-    """`checkpoint`: served by the arena's vLLM. `engine`: by the participant's own server."""
-    precision: (
-        Annotated[str, Field(pattern=r"^W[0-9.]{1,8}A[0-9.]{1,8}KV[0-9.]{1,8}$", examples=["W8A8KV8"])] | None
-    ) = None
-    """As declared; the bytes are read in any case."""
-    split: Literal["dev", "test"] = "dev"
-    """`test` is scored and public; few a task."""
-    method: Annotated[Words, Field(examples=["FP8 weights and activations, calibrated KV"])]
-    """What it is, in a few words."""
-    agent: Words | None = None
-    """Who acts for the participant, where that is somebody else."""
-    reference: bool = False
-    """Organizers alone: shown on the board without a rank or a cost."""
-
-    @model_validator(mode="after")
-    def _engine_track_needs_an_engine(self) -> NewSubmission:
-        if (self.track == "engine") != (self.engine is not None):
-            raise ValueError("the engine track needs an `engine`, the checkpoint track has none")
-        return self
+__all__ = ["take_in"]
 
 
 def take_in(desk: Desk, person: Person, body: NewSubmission, key: str | None) -> tuple[bool, Standing]:
@@ -72,7 +27,7 @@ def take_in(desk: Desk, person: Person, body: NewSubmission, key: str | None) ->
     """
     task = desk.tasks.get(body.task)
     if task is None:
-        raise Refusal(422, "No such task", f"one of {', '.join(desk.tasks)}", field="task")
+        raise Refusal(422, "No such task", field="task", expected=f"one of {', '.join(desk.tasks)}")
     if body.reference and not person.organizer:
         raise Refusal(403, "Organizers alone submit references", field="reference")
     submission = _submission(desk, person, body, new_id("submission", person.name, key) if key else new_id())
@@ -98,7 +53,6 @@ def take_in(desk: Desk, person: Person, body: NewSubmission, key: str | None) ->
 
 
 def _submission(desk: Desk, person: Person, body: NewSubmission, name: str) -> Submission:
-    buckets, folders = desk.settings.buckets, person.organizer
     return Submission(
         id=name,
         participant=person.name,
@@ -107,12 +61,38 @@ def _submission(desk: Desk, person: Person, body: NewSubmission, name: str) -> S
         track=body.track,
         split=body.split,
         partition="reference" if body.reference else "participant",
-        checkpoint=allowed_address(body.checkpoint, "checkpoint", buckets, folders=folders),
-        engine=allowed_address(body.engine, "engine", buckets, folders=folders) if body.engine else None,
+        checkpoint=_checkpoint(desk, person, body),
+        engine=_engine(desk, person, body),
         declared_precision=body.precision,
         method=body.method,
         created_at=datetime.now(UTC),
     )
+
+
+def _checkpoint(desk: Desk, person: Person, body: NewSubmission) -> Address:
+    if body.checkpoint is not None:
+        for name in ("repository", "commit"):
+            if getattr(body, name) is not None:
+                raise Refusal(422, "Said twice", "`checkpoint` says where it lies already.", field=name)
+        return allowed_address(body.checkpoint, "checkpoint", desk.settings.buckets, folders=person.organizer)
+    if body.repository is None:
+        expected = "`repository` and `commit`, or `checkpoint`"
+        raise Refusal(422, "No checkpoint is named", field="repository", expected=expected)
+    if body.commit is None:
+        detail = "A branch or a tag can move: `git rev-parse HEAD` in the repository says it."
+        raise Refusal(422, "The commit is missing", detail, field="commit", expected="40 hexadecimal digits")
+    return allowed_address(f"{body.repository}@{body.commit}", "repository", desk.settings.buckets)
+
+
+def _engine(desk: Desk, person: Person, body: NewSubmission) -> Address | None:
+    if body.track == "engine" and body.engine is None:
+        expected = "the address of a folder with launch.sh"
+        raise Refusal(422, "The engine track needs an engine", field="engine", expected=expected)
+    if body.engine is None:
+        return None
+    if body.track != "engine":
+        raise Refusal(422, "The checkpoint track has no engine", field="track", expected="engine")
+    return allowed_address(body.engine, "engine", desk.settings.buckets, folders=person.organizer)
 
 
 def _said(submission: Submission) -> dict[str, object]:
@@ -122,9 +102,12 @@ def _said(submission: Submission) -> dict[str, object]:
 
 def _used_up(split: str, limit: int) -> Refusal:
     if split == "test":
-        detail = f"{limit} scored submissions a task; one that fails by a fault of ours gives its place back."
+        detail = (
+            f"{limit} scored submissions a task; cancelled ones and faults of ours give their place back."
+        )
         return Refusal(403, "No scored submission is left", detail, field="split")
-    detail = f"{limit} dev submissions a task and day (UTC)."
-    return Refusal(
-        429, "No dev submission is left today", detail, field="split", headers={"Retry-After": "3600"}
-    )
+    now = datetime.now(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    detail = f"{limit} dev submissions a task and day; the next day begins at 00:00 UTC."
+    headers = {"Retry-After": seconds((midnight - now).total_seconds())}
+    return Refusal(429, "No dev submission is left today", detail, field="split", headers=headers)

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import uvicorn
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.ledger import open_ledger
+from lowbit_ray.journal import account, log_action
+from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.people import issue_token, list_people
 from lowbit_ray.service.app import create_app
 from lowbit_ray.service.client import write_token
@@ -48,10 +50,7 @@ def serve(
     """
     ledger = open_ledger(settings.ledger)
     app = create_app(ledger, settings)
-    written = None
-    if not list_people(ledger):
-        write_token(settings.token_file, issue_token(ledger, LOCAL_NAME, "organizer"))
-        written = settings.token_file
+    written = _first_organizer(ledger, settings.token_file) if not list_people(ledger) else None
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", access_log=False, server_header=False
     )
@@ -61,6 +60,22 @@ def serve(
             server.run()
         except SystemExit:
             raise ConfigError("the address cannot be listened at", where=f"{host}:{port}") from None
+
+
+def _first_organizer(ledger: Ledger, path: Path) -> Path:
+    """Somebody who may do everything, with a token for this user; a token that lies there already is moved aside."""
+    if path.exists():  # of another service perhaps, and nobody knows it any more but this file
+        aside = path.with_name(f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
+        try:
+            path.rename(aside)
+        except OSError as error:
+            raise ConfigError(f"the token cannot be moved aside: {error.strerror}", where=str(path)) from None
+        log.warning("the token that was in %s is now in %s", path, aside)
+    log_action(
+        ledger, f"lowbit serve: {account()}", "token issued", LOCAL_NAME, "first organizer of this ledger"
+    )
+    write_token(path, issue_token(ledger, LOCAL_NAME, "organizer"))
+    return path
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
@@ -13,16 +14,18 @@ from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal
 from lowbit_ray.service.who import COOKIE
 
-__all__ = ["router"]
+__all__ = ["page_after", "router"]
 
 router = APIRouter(include_in_schema=False)
 
 DAYS = 30
+PAGE = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,4}")
+"""A page of this service: whoever writes a link to the form cannot lead elsewhere with it."""
 
 
 @router.post("/login")
 async def login(request: Request, desk: TheDesk) -> Response:
-    """Takes the form's `token`; back to the board with the cookie, or 401."""
+    """Takes the form's `token`; to the page of its `next` with the cookie, or 401."""
     address = request.client.host if request.client else "?"
     wait = desk.wrong_tokens.wait_s(address)
     if wait:
@@ -32,7 +35,7 @@ async def login(request: Request, desk: TheDesk) -> Response:
     if await run_in_threadpool(desk.roster.find, token) is None:
         desk.wrong_tokens.take(address)
         raise Refusal(401, "The token is not valid")
-    answer = RedirectResponse("/", 303)
+    answer = RedirectResponse(page_after(form.get("next", [""])[0]), 303)
     answer.set_cookie(
         COOKIE,
         token,
@@ -42,6 +45,11 @@ async def login(request: Request, desk: TheDesk) -> Response:
         secure=request.url.scheme == "https",
     )
     return answer
+
+
+def page_after(path: str) -> str:
+    """Where signing in leads: the page at `path`, the first one where that is none of ours."""
+    return path if PAGE.fullmatch(path) else "/"
 
 
 @router.post("/logout")

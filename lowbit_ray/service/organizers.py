@@ -12,7 +12,7 @@ from lowbit_ray.errors import LedgerError
 from lowbit_ray.index import Flag, Standing
 from lowbit_ray.journal import Action, log_action, read_actions
 from lowbit_ray.service.desk import Desk, TheDesk
-from lowbit_ray.service.intake import Words
+from lowbit_ray.service.handed_in import Words
 from lowbit_ray.service.problems import problems
 from lowbit_ray.service.shown import find, shown
 from lowbit_ray.service.submissions import SubmissionId

@@ -18,20 +18,13 @@ from starlette.responses import Response
 
 from lowbit_ray.errors import InfraError, SubmissionError
 from lowbit_ray.rules import _Frozen
+from lowbit_ray.service.invalid import FieldProblem, field_problems
 
-__all__ = ["FieldProblem", "Problem", "Refusal", "install_handlers", "problem_response", "problems"]
+__all__ = ["Problem", "Refusal", "install_handlers", "problem_response", "problems"]
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-
-
-class FieldProblem(_Frozen):
-    """What is wrong with one field."""
-
-    field: str
-    """Such as `checkpoint` or `query.limit`."""
-    message: str
 
 
 class Problem(_Frozen):
@@ -54,10 +47,11 @@ class Refusal(Exception):
         detail: str = "",
         *,
         field: str | None = None,
+        expected: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(title)
-        errors = () if field is None else (FieldProblem(field=field, message=detail or title),)
+        errors = () if field is None else (FieldProblem(field=field, message=title, expected=expected),)
         self.problem = Problem(title=title, status=status, detail=detail, errors=errors)
         self.headers = dict(headers or {})
 
@@ -95,12 +89,9 @@ async def _refusal(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     broken = any(one["type"] == "json_invalid" for one in error.errors())
-    fields = tuple(
-        FieldProblem(field=_field(one["loc"]), message=str(one["msg"]).removeprefix("Value error, "))
-        for one in error.errors()
-    )
+    fields = field_problems(error.errors())
     title = "The body is not JSON" if broken else "The request is not valid"
-    detail = "; ".join(f"{one.field}: {one.message}" for one in fields)[:1000]
+    detail = "; ".join(_said(one) for one in fields)[:1000]
     return _answer(Problem(title=title, status=400 if broken else 422, detail=detail, errors=fields), {})
 
 
@@ -113,10 +104,9 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _submission(request: Request, error: Exception) -> Response:
     assert isinstance(error, SubmissionError)
-    expected = f", expected {error.expected}" if error.expected is not None else ""
-    message = f"{error.summary}{expected}. {error.remedy}".strip()
-    field = FieldProblem(field=error.where or "body", message=message)
-    return _answer(Problem(title=error.summary, status=422, detail=message, errors=(field,)), {})
+    expected = None if error.expected is None else str(error.expected)
+    field = FieldProblem(field=error.where or "body", message=error.summary, expected=expected)
+    return _answer(Problem(title=error.summary, status=422, detail=error.remedy, errors=(field,)), {})
 
 
 async def _ours(request: Request, error: Exception) -> Response:
@@ -136,7 +126,6 @@ def _answer(problem: Problem, headers: Mapping[str, str]) -> Response:
     return JSONResponse(problem.model_dump(mode="json"), problem.status, dict(headers), media_type=MEDIA_TYPE)
 
 
-def _field(location: tuple[int | str, ...]) -> str:
-    first, *rest = location
-    parts = rest if first == "body" and rest else [first, *rest]
-    return ".".join(str(part) for part in parts if not str(part).isdigit() or len(parts) == 1)
+def _said(one: FieldProblem) -> str:
+    expected = f", expected {one.expected}" if one.expected else ""
+    return f"{one.field}: {one.message}{expected}"

@@ -7,7 +7,7 @@ is swapped, so of two that take the last place one gets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -18,7 +18,7 @@ from lowbit_ray.people import Person
 from lowbit_ray.rules import Rules, _Frozen
 from lowbit_ray.tasks import Task
 
-__all__ = ["SCORED", "Quota", "Used", "limit_of", "take", "used"]
+__all__ = ["SCORED", "PersonsQuotas", "Quota", "Used", "limit_of", "quotas_of", "take", "used"]
 
 SCORED = 3
 """A task and participant, where the rules do not name the task."""
@@ -60,6 +60,19 @@ class Quota(_Frozen):
     dev_today: Used | None
 
 
+class PersonsQuotas(_Frozen):
+    """What one person may submit, and has."""
+
+    name: str
+    role: Literal["participant", "organizer"]
+    scored_per_task: int | None
+    """Of their own; None: the rules' number."""
+    dev_per_day: int | None
+    """Of their own; None: the task's number."""
+    quotas: tuple[Quota, ...]
+    """Of every task."""
+
+
 def limit_of(person: Person, task: Task, rules: Rules, split: str) -> int | None:
     """How many a person may submit, in all (test) or a day (dev, UTC); None for organizers."""
     if person.organizer:
@@ -70,17 +83,36 @@ def limit_of(person: Person, task: Task, rules: Rules, split: str) -> int | None
     return task.limits.dev_per_day if person.dev_per_day is None else person.dev_per_day
 
 
-def used(ledger: Ledger, index: Index, person: Person, task: Task, rules: Rules) -> Quota:
-    """What a person has used of their quotas in a task."""
+def used(
+    ledger: Ledger, standing_of: Callable[[str], Standing | None], person: Person, task: Task, rules: Rules
+) -> Quota:
+    """What a person has used of their quotas in a task; standing_of: an index's `get`, or its `reread`."""
     entry = ledger.read(_key(person, task))
     places = Places() if entry is None else Places.model_validate_json(entry.data)
     at = datetime.now(UTC)
-    held = _held(places, index.get, at)
+    held = _held(places, standing_of, at)
     counts: dict[str, Used | None] = {}
     for split in ("test", "dev"):
         limit = limit_of(person, task, rules, split)
         counts[split] = None if limit is None else Used(used=_count(held, split, at), limit=limit)
     return Quota(task=task.id, scored=counts["test"], dev_today=counts["dev"])
+
+
+def quotas_of(
+    ledger: Ledger,
+    standing_of: Callable[[str], Standing | None],
+    person: Person,
+    tasks: Iterable[Task],
+    rules: Rules,
+) -> PersonsQuotas:
+    """All quotas of a person; arguments as those of `used`."""
+    return PersonsQuotas(
+        name=person.name,
+        role=person.role,
+        scored_per_task=person.scored_per_task,
+        dev_per_day=person.dev_per_day,
+        quotas=tuple(used(ledger, standing_of, person, task, rules) for task in tasks),
+    )
 
 
 def take(

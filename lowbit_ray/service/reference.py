@@ -93,7 +93,9 @@ async def me(desk: TheDesk, person: Somebody) -> Me:
     """Name, role, and the quotas of every task."""
 
     def quotas() -> tuple[Quota, ...]:
-        return tuple(used(desk.ledger, desk.index, person, task, desk.rules) for task in desk.tasks.values())
+        return tuple(
+            used(desk.ledger, desk.index.get, person, task, desk.rules) for task in desk.tasks.values()
+        )
 
     return Me(name=person.name, role=person.role, quotas=await run_in_threadpool(quotas))
 

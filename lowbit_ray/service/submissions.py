@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi import Path as InPath
 from starlette.concurrency import run_in_threadpool
 
@@ -13,7 +13,8 @@ from lowbit_ray.index import Cancellation, Standing
 from lowbit_ray.journal import log_action
 from lowbit_ray.people import Person
 from lowbit_ray.service.desk import Desk, TheDesk
-from lowbit_ray.service.intake import NewSubmission, take_in
+from lowbit_ray.service.handed_in import EXAMPLES, NewSubmission
+from lowbit_ray.service.intake import take_in
 from lowbit_ray.service.problems import Refusal, problems
 from lowbit_ray.service.shown import find, position, shown
 from lowbit_ray.service.views import FinishedView, Listed, Page, UnfinishedView, listed
@@ -50,7 +51,12 @@ SHOWN: dict[int | str, dict[str, Any]] = {200: {"model": View}}
         **problems(400, 403, 409, 413, 422),
     },
 )
-async def submit(body: NewSubmission, desk: TheDesk, person: Writer, key: Key = None) -> Response:
+async def submit(
+    body: Annotated[NewSubmission, Body(openapi_examples=EXAMPLES)],
+    desk: TheDesk,
+    person: Writer,
+    key: Key = None,
+) -> Response:
     """Takes a submission in. It is safe once this answers; a quota is charged when a verdict is reached.
 
     Send an `Idempotency-Key`, and the same request again when no answer came.

@@ -58,6 +58,16 @@ def test_a_pipe_gets_each_change_once() -> None:
     ]
 
 
+def test_who_waits_is_told_the_place_in_the_queue() -> None:
+    stream = io.StringIO()
+    waits = [moment("waiting").model_copy(update={"queue_position": place}) for place in (3, 2)]
+    show_moments(waits, Console(file=stream, width=100))
+    assert [line.strip() for line in stream.getvalue().splitlines()] == [
+        "waiting: number 3 in the queue",
+        "waiting: number 2 in the queue",
+    ]
+
+
 def test_a_terminal_gets_finished_steps_and_the_verdict() -> None:
     text = show(terminal=True)
     assert text.count("build: fetch and seal") == 1

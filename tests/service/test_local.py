@@ -33,6 +33,7 @@ def test_three_commands_lead_from_nothing_to_a_score(tmp_path: Path) -> None:
             "RAY_TMPDIR": f"/tmp/lowbit-local-{port}",
         }
     )
+    (tmp_path / "token").write_text("of another service")
     serve = subprocess.Popen(
         [*MAIN, "serve", "--port", str(port), "--json"], env=environment, stdout=subprocess.PIPE, text=True
     )
@@ -41,6 +42,8 @@ def test_three_commands_lead_from_nothing_to_a_score(tmp_path: Path) -> None:
         ready = json.loads(serve.stdout.readline())
         assert ready == {"url": environment["LOWBIT_URL"], "token_file": str(tmp_path / "token")}
         assert (tmp_path / "token").stat().st_mode & 0o077 == 0
+        (aside,) = tmp_path.glob("token.*")
+        assert aside.read_text() == "of another service"
         candidate = str(arena.candidate("candidate"))
         submit = [
             *MAIN,

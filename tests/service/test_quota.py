@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from lowbit_ray.index import Index
 from lowbit_ray.ledger import FolderLedger
-from lowbit_ray.people import Person
+from lowbit_ray.people import Person, set_quotas
 from lowbit_ray.rules import load_rules
 from lowbit_ray.service.quota import limit_of, take
 from lowbit_ray.tasks import load_task
@@ -74,7 +74,26 @@ def test_the_days_dev_submissions_are_limited_by_the_task(
         assert take(ledger, index, ann, load_task(TASK), "dev", f"{n:016x}", limit)
     refused = submit(client, as_("ann"))
     assert refused.status_code == 429
-    assert "retry-after" in refused.headers
+    assert 0 < int(refused.headers["retry-after"]) <= 86_400
+    assert "00:00 UTC" in refused.json()["detail"]
+
+
+def test_a_quota_of_ones_own_holds_in_the_service(
+    client: TestClient, as_: As, ledger: FolderLedger, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    headers = as_("ann")
+    set_quotas(ledger, "ann", {"scored_per_task": 1})
+    client.app.state.desk.roster.fresh_s = 0.1  # type: ignore[attr-defined]
+
+    def limit() -> int:
+        quotas = client.get("/api/me", headers=headers).json()["quotas"]
+        return next(int(one["scored"]["limit"]) for one in quotas if one["task"] == TASK)
+
+    eventually(lambda: limit() == 1)
+    assert submit(client, headers, split="test").status_code == 201
+    refused = submit(client, headers, split="test")
+    assert refused.status_code == 403
+    assert refused.json()["detail"].startswith("1 scored submissions a task")
 
 
 def test_of_many_at_once_only_as_many_get_a_place_as_there_are(ledger: FolderLedger) -> None:

@@ -112,7 +112,7 @@ def test_every_operation_is_described_and_every_parameter_typed(app: FastAPI) ->
 
 def test_what_is_handed_in_has_examples(app: FastAPI) -> None:
     fields = app.openapi()["components"]["schemas"]["NewSubmission"]["properties"]
-    for name in ("task", "checkpoint", "method"):
+    for name in ("task", "repository", "commit", "checkpoint", "engine", "precision", "method"):
         assert fields[name]["examples"], name
     for name, value in fields.items():
         assert value.get("description") or value.get("examples"), name

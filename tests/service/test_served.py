@@ -119,6 +119,68 @@ def test_a_submission_is_followed_by_command_from_the_queue_to_its_score(
     assert "finished" in refused.stderr
 
 
+def words(done: Any) -> str:
+    """Standard error without the terminal's line breaks."""
+    return " ".join(done.stderr.split())
+
+
+def test_submissions_are_listed_page_by_page(service: Served, people: dict[str, str], tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(people["bob"])
+    with Service(service.url, people["bob"]) as bob:
+        names = [bob.submit(body(method=f"number {n}"))["id"] for n in range(3)]
+    given = ["list", "--participant", "bob", "--status", "waiting", "--split", "dev", "--limit", "2"]
+    page = json.loads(lowbit(service, token, *given, "--json").stdout)
+    assert [item["id"] for item in page["items"]] == names[:0:-1]
+    rest = json.loads(lowbit(service, token, *given, "--cursor", page["next"], "--json").stdout)
+    assert (rest["items"][0]["id"], rest["next"]) == (names[0], None)
+    shown = lowbit(service, token, *given).stdout
+    assert "waiting, number" in shown
+    assert f"--cursor {page['next']}" in shown
+    with Service(service.url, people["bob"]) as bob:
+        for name in names:
+            bob.cancel(name)
+
+
+def test_an_organizer_flags_by_command_and_reads_of_it(
+    service: Served, store: FolderLedger, people: dict[str, str], fixtures: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(issue_token(store, "olga", "organizer"))
+    with Service(service.url, people["ann"]) as ann:
+        name = ann.submit(body(split="test"))["id"]
+    finish(store, fixtures, name)
+    flagged = lowbit(service, token, "flag", name, "--reason", "remembers answers")
+    assert flagged.returncode == 0, flagged.stderr
+    assert "remembers answers" in flagged.stdout
+    assert lowbit(service, token, "flag", name).returncode == 2
+    lifted = lowbit(service, token, "flag", name, "--lift", "--json")
+    assert json.loads(lifted.stdout)["flag"] is None
+    actions = json.loads(lowbit(service, token, "audit", "--json").stdout)
+    assert [action["what"] for action in actions if action["subject"] == name] == ["flagged", "flag lifted"]
+    assert "remembers answers" in lowbit(service, token, "audit").stdout
+
+
+def test_a_relative_folder_is_handed_in_by_its_whole_path(
+    service: Served, store: FolderLedger, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(issue_token(store, "oscar", "organizer"))
+    done = lowbit(service, token, "submit", "./model", "--task", TASK, "--method", "m", "--json")
+    view = json.loads(done.stdout)
+    assert view["solution"]["checkpoint"] == str(Path.cwd() / "model")
+    lowbit(service, token, "cancel", view["id"])
+
+
+def test_a_token_file_that_holds_something_else_is_said(service: Served, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(b"\xff\xfe")
+    done = lowbit(service, token, "whoami")
+    assert done.returncode == 2
+    assert "no token" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_commands_say_what_the_service_refuses(
     service: Served, people: dict[str, str], tmp_path: Path
 ) -> None:
@@ -129,7 +191,22 @@ def test_commands_say_what_the_service_refuses(
     token.write_text(people["ann"])
     refused = lowbit(service, token, "submit", "/etc", "--task", TASK, "--method", "m")
     assert refused.returncode == 2
-    assert "checkpoint" in refused.stderr
+    assert "checkpoint: a folder of the cluster's own disks, which organizers alone may name" in words(
+        refused
+    )
+    assert "found /etc, expected owner/name@<40-digit commit> or s3://bucket/prefix" in words(refused)
+    branch = lowbit(service, token, "submit", "owner/name@main", "--task", TASK, "--method", "m")
+    assert "found owner/name@main" in words(branch)
+    assert words(branch).count("not the address of a checkpoint") == 1
+    assert "git rev-parse HEAD" in words(branch)
+    precision = lowbit(service, token, "submit", HUB, "--task", TASK, "--method", "m", "--precision", "int8")
+    assert "precision: not of the right form, found int8, expected W<bits>A<bits>KV<bits>" in words(precision)
+    task = lowbit(service, token, "board", "qwen")
+    assert f"task: No such task, found qwen, expected one of {TASK}" in words(task)
+    short = lowbit(service, token, "show", "12")
+    assert "id: not of the right form, found 12, expected 16 hexadecimal digits" in words(short)
+    forbidden = lowbit(service, token, "audit")
+    assert "Organizers alone may do this" in forbidden.stderr
     missing = lowbit(service, token, "show", "f" * 16)
     assert missing.returncode == 2
     assert "No such submission" in missing.stderr

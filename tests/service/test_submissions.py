@@ -108,6 +108,63 @@ def test_what_is_wrong_is_refused_and_named(
     assert ledger.keys("accepted/") == []
 
 
+def test_repository_and_commit_say_the_same_as_one_address(client: TestClient, as_: As) -> None:
+    apart = {"checkpoint": None, "repository": "owner/name", "commit": COMMIT}
+    headers = as_("ann") | {"Idempotency-Key": "k"}
+    made = submit(client, headers, **apart)
+    assert made.status_code == 201
+    assert made.json()["solution"]["checkpoint"] == HUB
+    assert submit(client, headers).json()["id"] == made.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"checkpoint": None}, "repository", "No checkpoint is named"),
+        ({"checkpoint": None, "repository": "owner/name"}, "commit", "The commit is missing"),
+        (
+            {"checkpoint": None, "repository": "owner/name", "commit": "main"},
+            "commit",
+            "not of the right form",
+        ),
+        (
+            {"checkpoint": None, "repository": "owner", "commit": COMMIT},
+            "repository",
+            "not of the right form",
+        ),
+        ({"checkpoint": None, "commit": COMMIT}, "repository", "No checkpoint is named"),
+        (
+            {"checkpoint": None, "repository": "owner/..", "commit": COMMIT},
+            "repository",
+            "not of the right form",
+        ),
+        ({"repository": "owner/name", "commit": COMMIT}, "repository", "Said twice"),
+        ({"track": "engine"}, "engine", "The engine track needs an engine"),
+        ({"engine": HUB}, "track", "The checkpoint track has no engine"),
+        ({"split": "final"}, "split", "no such value"),
+        ({"surprise": 1}, "surprise", "no such field"),
+        ({"precision": "int8"}, "precision", "not of the right form"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_was_expected(
+    client: TestClient, as_: As, changes: dict[str, Any], field: str, message: str
+) -> None:
+    answer = submit(client, as_("ann"), **changes)
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert (error["field"], error["message"]) == (field, message)
+    assert error["expected"] or message in {"Said twice", "no such field"}
+
+
+def test_a_body_that_is_no_json_says_where(client: TestClient, as_: As) -> None:
+    headers = as_("ann") | {"Content-Type": "application/json"}
+    answer = client.post("/api/submissions", content=b'{"task": x}', headers=headers)
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "body"
+    assert error["message"].startswith("not JSON at character 9")
+
+
 def test_an_allowed_bucket_is_taken(client: TestClient, as_: As) -> None:
     assert submit(client, as_("ann"), checkpoint="s3://allowed/models/w8a8").status_code == 201
 
@@ -122,6 +179,8 @@ def test_the_engine_track_needs_an_engine_of_an_allowed_address(client: TestClie
 
 def test_organizers_alone_submit_folders_and_references(client: TestClient, as_: As) -> None:
     assert submit(client, as_("olga"), checkpoint="/models/x").status_code == 201
+    relative = submit(client, as_("olga"), checkpoint="./x").json()
+    assert (relative["title"], relative["errors"][0]["field"]) == ("a relative folder", "checkpoint")
     assert submit(client, as_("ann"), reference=True).status_code == 403
     made = submit(client, as_("olga"), reference=True, split="test")
     assert made.json()["partition"] == "reference"

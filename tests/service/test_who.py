@@ -147,6 +147,30 @@ def test_a_cookie_reads_and_never_writes(client: TestClient, tokens: dict[str, s
     assert client.get(f"/api/submissions/{dev}").status_code == 404
 
 
+def test_signing_in_leads_to_the_page_that_was_asked_for_and_nowhere_else(
+    client: TestClient, tokens: dict[str, str], dev: str
+) -> None:
+    page = f"/submissions/{dev}"
+    hidden = client.get(page, headers={"Accept": "text/html"})
+    assert hidden.status_code == 404
+    form = client.get(f"/login?next={page}", headers={"Accept": "text/html"}).text
+    assert f"/login?next={page.replace('/', '%2F')}" in hidden.text or f"/login?next={page}" in hidden.text
+    assert f'name="next" value="{page}"' in form
+    data = {"token": tokens["ann"], "next": page}
+    assert client.post("/login", data=data, follow_redirects=False).headers["location"] == page
+    for elsewhere in (
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "/a b",
+        "/x\nSet-Cookie: a=b",
+    ):
+        data = {"token": tokens["ann"], "next": elsewhere}
+        assert client.post("/login", data=data, follow_redirects=False).headers["location"] == "/"
+    signed_in = client.get("/submissions/0123456789abcdef", headers={"Accept": "text/html"})
+    assert "/login?next=" not in signed_in.text
+
+
 def test_a_stale_cookie_is_nobody(client: TestClient) -> None:
     client.cookies.set(COOKIE, "lowbit_old")
     assert client.get("/api/rules").status_code == 200

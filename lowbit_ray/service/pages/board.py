@@ -37,7 +37,7 @@ FLOORS: Memory[tuple[str, ...]] = Memory(most=64, fresh_s=60.0)
 async def board(task: TaskId, request: Request, desk: TheDesk, person: Anybody) -> HTMLResponse:
     """Sorted and filtered by the address's query."""
     if task not in desk.tasks:
-        raise Refusal(404, "No such task", f"There are boards of {', '.join(desk.tasks)}.")
+        raise Refusal(404, "No such task", field="task", expected=f"one of {', '.join(desk.tasks)}")
     query = BoardQuery.read(request.query_params)
     floors = await FLOORS.get((id(desk), task), lambda: _floors(desk, task))
     if _recurs(desk, task, query):

@@ -7,6 +7,7 @@ from starlette.responses import HTMLResponse
 
 from lowbit_ray.people import Person
 from lowbit_ray.service.desk import Desk, TheDesk
+from lowbit_ray.service.login import page_after
 from lowbit_ray.service.pages.site import frame, part
 from lowbit_ray.service.reference import task_view
 from lowbit_ray.service.shown import position
@@ -61,9 +62,10 @@ async def submissions(request: Request, desk: TheDesk, person: Anybody) -> HTMLR
 
 
 @router.get("/login")
-async def login(desk: TheDesk, person: Anybody) -> HTMLResponse:
-    """A form for a token."""
-    return frame(desk, person, "Sign in", part("login.html", person=person), here="/login")
+async def login(request: Request, desk: TheDesk, person: Anybody) -> HTMLResponse:
+    """A form for a token; the address's `next` is the page that it leads to."""
+    body = part("login.html", person=person, after=page_after(request.query_params.get("next", "")))
+    return frame(desk, person, "Sign in", body, here="/login")
 
 
 def _newest(desk: Desk, person: Person | None, given: dict[str, str], most: int) -> list[Listed]:

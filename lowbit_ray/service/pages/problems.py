@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lowbit_ray.service.pages.site import frame, part
 from lowbit_ray.service.problems import MEDIA_TYPE, Problem
+from lowbit_ray.service.who import COOKIE
 
 __all__ = ["PageProblems"]
 
@@ -55,7 +56,8 @@ class PageProblems:
             body.extend(message.get("body", b""))
             if not message.get("more_body", False):
                 begun = True
-                await _page(Problem.model_validate_json(bytes(body)), start["headers"], send)
+                problem = Problem.model_validate_json(bytes(body))
+                await _page(problem, start["headers"], send, after=_hidden_page(scope, problem))
 
         try:
             await self._app(scope, receive, turned)
@@ -75,9 +77,18 @@ def _is_problem(start: Message) -> bool:
     return Headers(raw=start["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
 
 
-async def _page(problem: Problem, given: Iterable[tuple[bytes, bytes]], send: Send) -> None:
+def _hidden_page(scope: Scope, problem: Problem) -> str:
+    """The page that signing in may show; empty where it would not."""
+    path: str = scope["path"]
+    signed_in = f"{COOKIE}=" in Headers(scope=scope).get("cookie", "")
+    return path if problem.status == 404 and path.startswith("/submissions/") and not signed_in else ""
+
+
+async def _page(
+    problem: Problem, given: Iterable[tuple[bytes, bytes]], send: Send, *, after: str = ""
+) -> None:
     """The problem as a page, with the headers that were given with it."""
-    inner = part("problem.html", problem=problem, words=WORDS.get(problem.status, ""))
+    inner = part("problem.html", problem=problem, words=WORDS.get(problem.status, ""), after=after)
     page = frame(None, None, f"{problem.status}: {problem.title}", inner, status=problem.status)
     headers = MutableHeaders(raw=list(given))
     headers["content-type"] = page.headers["content-type"]
