@@ -45,14 +45,14 @@ class Progress(_Frozen):
     """What an evaluation is doing just now."""
 
     step: str
-    """`build`, `contract`, `timed-…`; empty before the first."""
+    """`build`, `contract`, `timed-…`; empty between two."""
     what: str
     """In words; empty where a step has only begun."""
     done: int
     total: int
     """0 where it is not known."""
     since: datetime
-    """When this step began."""
+    """When this step began; between two, when the one before ended."""
     at: datetime
     """When this was written."""
     host: str
@@ -152,7 +152,8 @@ class LedgerWatch:
         self._changed.set()
 
     def end(self, step: str, seconds: float, *, reused: bool) -> None:
-        """Nothing: the step's own object says it."""
+        """Writes nothing: the step's own object says it. What comes before the next step belongs to none."""
+        self._step, self._since = "", datetime.now(UTC)
 
     def _run(self) -> None:
         while not self._done.is_set():

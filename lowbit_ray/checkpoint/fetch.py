@@ -17,13 +17,14 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from lowbit_ray.checkpoint.arrived import Told, counter
 from lowbit_ray.checkpoint.files import classify_name
 from lowbit_ray.checkpoint.hub import parse_hub
 from lowbit_ray.checkpoint.origins import CHUNK, FolderOrigin, Listed, Origin, check_name
@@ -62,9 +63,16 @@ def origin_of(source: str | Path) -> Origin:
 
 
 def seal(
-    source: str | Path | Origin, destination: Path, *, limit_gib: float, unsafe: Unsafe = "refuse"
+    source: str | Path | Origin,
+    destination: Path,
+    *,
+    limit_gib: float,
+    unsafe: Unsafe = "refuse",
+    told: Told | None = None,
 ) -> Sealed:
     """Fetches `source` into the read-only folder `destination` and records the hash of every file.
+
+    `told` is told bytes that are there and bytes in all, from several threads.
 
     `unsafe` says what happens to pickles and programs: the checkpoint track refuses them, an anchor's are
     skipped, an engine's are kept. What is already sealed there with the same content is kept as it is.
@@ -82,7 +90,7 @@ def seal(
         if before is not None:
             return _same_or_refuse(before, origin, files)
         try:
-            return _fetch_all(origin, files, destination)
+            return _fetch_all(origin, files, destination, told)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise FetchError(
@@ -137,7 +145,7 @@ def _same_or_refuse(before: Sealed, origin: Origin, files: list[Listed]) -> Seal
     return before
 
 
-def _fetch_all(origin: Origin, files: list[Listed], destination: Path) -> Sealed:
+def _fetch_all(origin: Origin, files: list[Listed], destination: Path, told: Told | None) -> Sealed:
     partial = destination.with_name(f"{destination.name}.partial")
     _prepare(partial, origin, files)
     missing = sum(file.size for file in files) - sum(_size(partial / file.path) for file in files)
@@ -147,9 +155,9 @@ def _fetch_all(origin: Origin, files: list[Listed], destination: Path) -> Sealed
             "not enough disk space", where=str(partial), found=f"{free} bytes", expected=f"{missing}"
         )
     largest_first = sorted(files, key=lambda file: -file.size)
-    stop = threading.Event()
+    stop, arrived = threading.Event(), counter(sum(file.size for file in files), told)
     with ThreadPoolExecutor(PARALLEL_FILES) as pool:
-        futures = [pool.submit(_fetch_one, origin, file, partial, stop) for file in largest_first]
+        futures = [pool.submit(_fetch_one, origin, file, partial, stop, arrived) for file in largest_first]
         try:
             sealed = [future.result() for future in as_completed(futures)]
         except BaseException:  # also an interrupt: the other files stop at their next chunk
@@ -195,7 +203,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _fetch_one(origin: Origin, file: Listed, partial: Path, stop: threading.Event) -> SealedFile:
+def _fetch_one(
+    origin: Origin, file: Listed, partial: Path, stop: threading.Event, arrived: Callable[[int], None]
+) -> SealedFile:
     """Fetches what is missing of one file, hashing on the way, and compares with what the origin says."""
     path = partial / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,11 +216,13 @@ def _fetch_one(origin: Origin, file: Listed, partial: Path, stop: threading.Even
         hashes.append(hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False))
     with path.open("ab") as target, _hasher(hashes) as update:
         start = _rehash(path, update)
+        arrived(start)
         if start < file.size:
             for chunk in origin.read(file, start):
                 update(chunk)
                 target.write(chunk)
                 start += len(chunk)
+                arrived(len(chunk))
                 if stop.is_set():
                     raise FetchError("stopped, as another file failed", where=file.path)
     digests = [digest.hexdigest() for digest in hashes]

@@ -53,9 +53,9 @@ def _line(moment: Moment) -> str:
 
 
 def _doing(progress: Progress) -> str:
-    title = step_title(progress.step) if progress.step else "running"
+    title = step_title(progress.step) if progress.step else ""
     amount = f" {progress.done} of {progress.total}" if progress.total else ""
-    return f"{title}: {progress.what}{amount}" if progress.what else title
+    return ": ".join(filter(None, (title, f"{progress.what}{amount}"))) or "running"
 
 
 def _view(line: str) -> Table:

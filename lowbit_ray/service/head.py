@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,15 +32,18 @@ PR_SET_PDEATHSIG = 1
 def local_head(cpus: int) -> Iterator[str]:
     """Its job server's address, for the length of the block; InfraError where it does not come up, with its log.
 
-    cpus: what it offers; where the machine has fewer cores, they are shared. It listens at loopback alone.
+    cpus: what it offers; where the machine has fewer cores, they are shared. Ray listens at the machine's own address
+    as well as at loopback, and whoever reaches it runs what they like: so it asks for a token, which is new each time
+    and which this process and those of the block know by RAY_AUTH_TOKEN_PATH.
     """
     folder = Path(tempfile.mkdtemp(prefix="lowbit-"))  # a short path: Ray's sockets lie in it
+    _ask_for_a_token(folder / "token")
     ports = {name: _free_port() for name in PORTS}
     dashboard = f"http://127.0.0.1:{ports['dashboard']}"
     with (folder / "head.log").open("wb") as log:
         process = subprocess.Popen(
             _command(cpus, folder, ports),
-            env=os.environ | ENVIRONMENT | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"},
+            env=os.environ | ENVIRONMENT | {"RAY_USAGE_STATS_ENABLED": "0"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -56,8 +61,15 @@ def local_head(cpus: int) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-PORTS = ("", "dashboard", "dashboard-agent-listen", "runtime-env-agent")
+PORTS = ("", "dashboard", "dashboard-agent-listen", "ray-client-server", "runtime-env-agent")
 """Of Ray's; the one without a name is the head's own. All others are Ray's own choice."""
+
+
+def _ask_for_a_token(path: Path) -> None:
+    """Makes one for this user alone; Ray takes it from the environment of whoever starts or joins."""
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
 
 
 def _command(cpus: int, folder: Path, ports: dict[str, int]) -> list[str]:
@@ -81,6 +93,8 @@ def _wait(process: subprocess.Popen[bytes], dashboard: str, log: Path) -> None:
         try:
             with urllib.request.urlopen(f"{dashboard}/api/version", timeout=5):  # noqa: S310  # our own address
                 return
+        except urllib.error.HTTPError:
+            return  # it is there, and asks for the token
         except OSError:
             time.sleep(0.5)
     raise InfraError(

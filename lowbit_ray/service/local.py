@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -108,7 +109,8 @@ def _cluster() -> Iterator[None]:
 
     def keep() -> None:
         while not ended.is_set():
-            running[:] = [subprocess.Popen([sys.executable, "-m", "lowbit_ray.service.cluster"])]
+            command = [sys.executable, "-m", "lowbit_ray.service.cluster"]
+            running[:] = [subprocess.Popen(command, env=os.environ | {"RAY_AUTH_MODE": "token"})]
             code = running[0].wait()
             if not ended.is_set():
                 log.error("the local Ray ended with exit code %s, it is started again", code)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from lowbit_ray.checkpoint.arrived import Told
 from lowbit_ray.checkpoint.fetch import Unsafe, seal
 from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.checkpoint.sealed import Sealed
 from lowbit_ray.errors import SubmissionError
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.settings import Settings
-from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.context import Evaluation, Watch
 from lowbit_ray.submission import Address
 from lowbit_ray.tasks import Task
 
@@ -39,15 +40,28 @@ def _build(evaluation: Evaluation) -> Built:
     submission, task = evaluation.submission, evaluation.task
     limit = task.limits.checkpoint_gib
     kept: Unsafe = "refuse" if submission.track == "checkpoint" else "keep"
-    return Built(
-        source=seal_source(
-            evaluation.settings.cache, task.id, lambda: source_address(task, evaluation.settings), limit
-        ),
-        candidate=seal(
-            str(submission.checkpoint), evaluation.folder("checkpoint"), limit_gib=limit, unsafe=kept
-        ),
-        engine=submission.engine and seal_engine(submission.engine, evaluation.folder("engine"), limit),
+    watch = evaluation.watch
+    watch.progress("the task's source", 0, 0)
+    source = seal_source(
+        evaluation.settings.cache,
+        task.id,
+        lambda: source_address(task, evaluation.settings),
+        limit,
+        _mebibytes(watch, "MiB of the task's source"),
     )
+    candidate = seal(
+        str(submission.checkpoint),
+        evaluation.folder("checkpoint"),
+        limit_gib=limit,
+        unsafe=kept,
+        told=_mebibytes(watch, "MiB of the candidate"),
+    )
+    engine = submission.engine and seal_engine(submission.engine, evaluation.folder("engine"), limit)
+    return Built(source=source, candidate=candidate, engine=engine)
+
+
+def _mebibytes(watch: Watch, what: str) -> Told:
+    return lambda done, total: watch.progress(what, done >> 20, total >> 20)
 
 
 def seal_engine(address: Address, folder: Path, limit_gib: float) -> Sealed:
@@ -69,9 +83,11 @@ def seal_engine(address: Address, folder: Path, limit_gib: float) -> Sealed:
     return engine
 
 
-def seal_source(cache: Path, task: str, address: Callable[[], str], limit_gib: float) -> Sealed:
+def seal_source(
+    cache: Path, task: str, address: Callable[[], str], limit_gib: float, told: Told | None = None
+) -> Sealed:
     """The sealed source of a task, fetched once a cache."""
-    return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip")
+    return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip", told=told)
 
 
 def source_address(task: Task, settings: Settings) -> str:

@@ -73,6 +73,15 @@ def test_sealing_again_keeps_what_is_there(tmp_path: Path, folder: Path) -> None
     assert (first.path / "model.safetensors").stat().st_ino == before.st_ino
 
 
+def test_who_waits_is_told_how_much_has_arrived(tmp_path: Path, folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+    sealed = seal(folder, tmp_path / "sealed", limit_gib=1, told=lambda *both: told.append(both))
+    done = [done for done, _ in told]
+    assert done == sorted(done)
+    assert {total for _, total in told} == {sealed.total_bytes}
+    assert done[-1] == sealed.total_bytes
+
+
 def test_another_checkpoint_is_not_sealed_over_it(tmp_path: Path, folder: Path) -> None:
     seal(folder, tmp_path / "sealed", limit_gib=1)
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("256", "257", 1))

@@ -58,6 +58,15 @@ def test_a_pipe_gets_each_change_once() -> None:
     ]
 
 
+def test_what_comes_between_two_steps_belongs_to_none() -> None:
+    stream = io.StringIO()
+    between = moment("running", "efficiency", what="waiting for a pod")
+    assert between.progress is not None
+    progress = between.progress.model_copy(update={"step": "", "done": 0, "total": 0})
+    show_moments([between.model_copy(update={"progress": progress})], Console(file=stream, width=100))
+    assert stream.getvalue().strip() == "waiting for a pod"
+
+
 def test_who_waits_is_told_the_place_in_the_queue() -> None:
     stream = io.StringIO()
     waits = [moment("waiting").model_copy(update={"queue_position": place}) for place in (3, 2)]

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import psutil
 import pytest
 from fakes.arena import SMALL, Arena
 from fakes.ports import free_port
+
+from lowbit_ray.journal import read_actions
 
 pytestmark = pytest.mark.timeout(540)
 
@@ -67,6 +71,11 @@ def test_three_commands_lead_from_nothing_to_a_score(tmp_path: Path) -> None:
         assert last["score"] > 0
         tree = psutil.Process(serve.pid).children(recursive=True)
         assert len(tree) > 3
+        by = [action.by for action in read_actions(arena.ledger)]
+        assert len(by) == 1
+        assert by[0].startswith("lowbit serve: ")
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # Ray runs nothing for who has no token
+            urllib.request.urlopen(f"{dashboard(tree)}/api/jobs/", timeout=30)
         serve.send_signal(signal.SIGTERM)
         assert serve.wait(120) == 0
         left = psutil.wait_procs(tree, 30)[1]
@@ -76,6 +85,13 @@ def test_three_commands_lead_from_nothing_to_a_score(tmp_path: Path) -> None:
             process.kill()
         serve.kill()
         serve.communicate()
+
+
+def dashboard(tree: list[psutil.Process]) -> str:
+    """The address of Ray's job server, from its processes."""
+    arguments = [argument for process in tree for argument in process.cmdline()]
+    (port,) = {text.partition("=")[2] for text in arguments if text.startswith("--dashboard-port=")}
+    return f"http://127.0.0.1:{port}"
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ async def home(request: Request, desk: TheDesk, person: Anybody) -> HTMLResponse
         tasks=tasks,
         latest=_newest(desk, person, {}, LATEST),
         waiting=waiting,
+        everything=len(desk.index.standings),
         running=len(desk.index.running()),
         url=str(request.base_url).rstrip("/"),
         scale=desk.rules.rules.scale,

@@ -29,6 +29,8 @@ __all__ = ["router"]
 
 router = APIRouter()
 
+IN_TIME = ("build", "contract", "efficiency", "quality", "score")
+"""A record lists quality before efficiency; who follows reads what comes next."""
 BESIDE = 40
 """Other submissions in a record's picture at most."""
 
@@ -72,6 +74,7 @@ async def _standing(desk: Desk, standing: Standing) -> dict[str, object]:
     waiting = [other for other in desk.index.waiting() if other.submission.task_id == view.task_id]
     return {
         "view": view,
+        "stages": sorted(view.stages, key=lambda stage: IN_TIME.index(stage.name)),
         "attempt": standing.lease.attempt + 1 if standing.lease else None,
         "step": step_title(view.progress.step) if view.progress else "",
         "steps": [(step_title(step.name), step.seconds) for step in steps],
