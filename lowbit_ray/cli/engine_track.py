@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from lowbit_ray.cli.terminal import Json, app, err, leave, out
+from lowbit_ray.cli.terminal import OWN, Json, app, err, leave, out
 
 __all__: list[str] = []
 
 engine = typer.Typer(help="The engine track.", no_args_is_help=True)
-app.add_typer(engine, name="engine")
+app.add_typer(engine, name="engine", rich_help_panel=OWN)
 
 
 @engine.command("test", epilog="Example: lowbit engine test ./engine --model ./candidate --task smollm2-135m")

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from lowbit_ray.cli.terminal import Json, app, err, leave, out, print_json
+from lowbit_ray.cli.terminal import OPERATION, OWN, Json, app, err, leave, out, print_json
 from lowbit_ray.errors import ConfigError
 
 
-@app.command(epilog="Example: lowbit demo --keep ./demo --candidate w4a16")
+@app.command(rich_help_panel=OWN, epilog="Example: lowbit demo --keep ./demo --candidate w4a16")
 def demo(
     keep: Annotated[Path, typer.Option(help="Folder of the demo; a second run goes on from it.")] = Path(
         "lowbit-demo"
@@ -43,7 +43,7 @@ def demo(
     leave(0 if finished.record.status == "done" else 1)
 
 
-@app.command(epilog="Example: lowbit evaluate 0123456789abcdef")
+@app.command(rich_help_panel=OPERATION, epilog="Example: lowbit evaluate 0123456789abcdef")
 def evaluate(
     submission: Annotated[str, typer.Argument(help="Id of a submission in the ledger (LOWBIT_LEDGER).")],
     as_json: Json = False,
@@ -62,7 +62,7 @@ def evaluate(
     leave(0 if record.status == "done" else 1)
 
 
-@app.command(epilog="Example: lowbit doctor --release 10.0.0.7")
+@app.command(rich_help_panel=OPERATION, epilog="Example: lowbit doctor --release 10.0.0.7")
 def doctor(
     release: Annotated[str, typer.Option(help="Put a node of the quarantine back into service.")] = "",
     as_json: Json = False,
@@ -80,7 +80,10 @@ def doctor(
     leave(0 if healthy(findings) else 1)
 
 
-@app.command(epilog="Example: lowbit check ./source ./candidate --task qwen3-8b --declared W8A8KV8")
+@app.command(
+    rich_help_panel=OWN,
+    epilog="Example: lowbit check ./source ./candidate --task qwen3-8b --declared W8A8KV8",
+)
 def check(
     source: Annotated[Path, typer.Argument(help="Folder of the BF16 source.")],
     candidate: Annotated[Path, typer.Argument(help="Folder of the quantized checkpoint.")],
@@ -109,7 +112,7 @@ def check(
     leave(report.exit_code)
 
 
-@app.command(epilog="Example: lowbit score record.json")
+@app.command(rich_help_panel=OWN, epilog="Example: lowbit score record.json")
 def score(
     record: Annotated[Path, typer.Argument(help="A record, as the service or the demo writes it.")],
     as_json: Json = False,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowbit_ray.cli.terminal import Json, app, err, leave, out, print_json
+from lowbit_ray.cli.terminal import OPERATION, ORGANIZERS, Json, app, err, leave, out, print_json
 
 if TYPE_CHECKING:
     from lowbit_ray.ledger import Ledger
 
 token = typer.Typer(help="Tokens of participants and organizers, in the ledger.", no_args_is_help=True)
 ledger = typer.Typer(help="The ledger as a whole: backup, move, check.", no_args_is_help=True)
-app.add_typer(token, name="token")
-app.add_typer(ledger, name="ledger")
+app.add_typer(token, name="token", rich_help_panel=ORGANIZERS)
+app.add_typer(ledger, name="ledger", rich_help_panel=ORGANIZERS)
 
 Name = Annotated[str, typer.Argument(help="The person's name: a-z, 0-9, dots, dashes, underscores.")]
 File = Annotated[Path, typer.Argument(help="The file, a gzipped tar.", dir_okay=False)]
@@ -25,7 +25,7 @@ Export = Annotated[
 ]
 
 
-@app.command(epilog="Example: lowbit serve --port 8000")
+@app.command(rich_help_panel=OPERATION, epilog="Example: lowbit serve --port 8000")
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,

@@ -9,7 +9,7 @@ import typer
 
 from lowbit_ray.cli.organizing import Name, log_command, open_configured
 from lowbit_ray.cli.participating import Id, say, the_service
-from lowbit_ray.cli.terminal import Json, app, out, print_json
+from lowbit_ray.cli.terminal import ORGANIZERS, Json, app, out, print_json
 from lowbit_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ DEFAULT = "default"
 DIGITS = 6
 
 
-@app.command(epilog="Example: lowbit quota ann --scored 5 --dev-per-day default")
+@app.command(rich_help_panel=ORGANIZERS, epilog="Example: lowbit quota ann --scored 5 --dev-per-day default")
 def quota(
     name: Name,
     scored: Annotated[
@@ -33,7 +33,7 @@ def quota(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows what a participant may submit and has; with options, gives quotas of their own. Asks the ledger."""
+    """Shows what a participant may submit and has; with options, gives quotas of their own. Needs the ledger."""
     from lowbit_ray.index import Index
     from lowbit_ray.people import find_participant, find_person, set_quotas
     from lowbit_ray.report.brief import quotas_table
@@ -62,27 +62,29 @@ def quota(
         out.print(quotas_table(found.model_dump(mode="json")))
 
 
-@app.command(epilog="Example: lowbit flag 0123456789abcdef --reason 'remembers answers'")
+@app.command(
+    rich_help_panel=ORGANIZERS, epilog="Example: lowbit flag 0123456789abcdef --reason 'remembers answers'"
+)
 def flag(
     submission: Id,
     reason: Annotated[str, typer.Option(help="Why; everybody can read it.")] = "",
     lift: Annotated[bool, typer.Option("--lift", help="Take the flag back.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Takes a submission off the board; its record stays visible, with the reason. For organizers."""
+    """Takes a submission off the board; its record stays visible, with the reason."""
     if lift == bool(reason):
         raise ConfigError("one of two options is needed", where="lowbit flag", expected="--reason or --lift")
     with the_service() as service:
         say(service.unflag(submission) if lift else service.flag(submission, reason), as_json)
 
 
-@app.command(epilog="Example: lowbit audit --after 20261130T100000")
+@app.command(rich_help_panel=ORGANIZERS, epilog="Example: lowbit audit --after 20261130T100000")
 def audit(
     after: Annotated[str, typer.Option(help="From this second on (UTC), such as 20261130T100000.")] = "",
     limit: Annotated[int, typer.Option(help="Actions at most, 1 to 1000.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """Shows what organizers did, the oldest first. For organizers."""
+    """Shows what organizers did, the oldest first."""
     from lowbit_ray.report.brief import actions_table
 
     with the_service() as service:

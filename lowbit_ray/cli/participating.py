@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lowbit_ray.cli.terminal import Json, app, leave, out, print_json
+from lowbit_ray.cli.terminal import PARTICIPANTS, Json, app, leave, out, print_json
 
 if TYPE_CHECKING:
     from lowbit_ray.progress import Moment
@@ -21,7 +21,8 @@ Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
 
 
 @app.command(
-    epilog="Example: lowbit submit owner/name@<commit> --task qwen3-8b --method 'FP8, calibrated KV'"
+    rich_help_panel=PARTICIPANTS,
+    epilog="Example: lowbit submit owner/name@<commit> --task qwen3-8b --method 'FP8, calibrated KV'",
 )
 def submit(
     checkpoint: Annotated[
@@ -70,7 +71,7 @@ def submit(
         watch(view["id"], as_json)
 
 
-@app.command(epilog="Example: lowbit watch 0123456789abcdef")
+@app.command(rich_help_panel=PARTICIPANTS, epilog="Example: lowbit watch 0123456789abcdef")
 def watch(submission: Id, as_json: Json = False) -> None:
     """Follows one submission until there is a verdict; --json is one moment a line.
 
@@ -95,13 +96,15 @@ def watch(submission: Id, as_json: Json = False) -> None:
     leave(0 if last is not None and last.state.status == "done" else 1)
 
 
-@app.command(epilog="Example: lowbit show 0123456789abcdef")
+@app.command(rich_help_panel=PARTICIPANTS, epilog="Example: lowbit show 0123456789abcdef")
 def show(
     submission: Id,
     logs: Annotated[bool, typer.Option("--logs", help="The start-up logs of your own engine.")] = False,
     as_json: Json = False,
 ) -> None:
     """Shows one submission: where it stands, or its record."""
+    from lowbit_ray.report.steps import log_title
+
     with the_service() as service:
         if not logs:
             say(service.show(submission), as_json)
@@ -111,11 +114,13 @@ def show(
         print_json(json.dumps(found, indent=1))
         return
     for name, text in found.items():
-        out.rule(name)
+        out.rule(f"{log_title(name)} ({name})")
         out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-@app.command("list", epilog="Example: lowbit list --task qwen3-8b --status done")
+@app.command(
+    "list", rich_help_panel=PARTICIPANTS, epilog="Example: lowbit list --task qwen3-8b --status done"
+)
 def list_(
     task: Annotated[str | None, typer.Option(help="Only of this task.", autocompletion=_tasks)] = None,
     participant: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
@@ -141,7 +146,9 @@ def list_(
         out.print(f"older ones: --cursor {page['next']}", highlight=False, soft_wrap=True)
 
 
-@app.command(epilog="Example: lowbit cancel 0123456789abcdef --reason 'wrong commit'")
+@app.command(
+    rich_help_panel=PARTICIPANTS, epilog="Example: lowbit cancel 0123456789abcdef --reason 'wrong commit'"
+)
 def cancel(
     submission: Id, reason: Annotated[str, typer.Option(help="Why.")] = "", as_json: Json = False
 ) -> None:
@@ -150,7 +157,7 @@ def cancel(
         say(service.cancel(submission, reason), as_json)
 
 
-@app.command(epilog="Example: lowbit board qwen3-8b")
+@app.command(rich_help_panel=PARTICIPANTS, epilog="Example: lowbit board qwen3-8b")
 def board(
     task: Annotated[str, typer.Argument(help="The task.", autocompletion=_tasks)], as_json: Json = False
 ) -> None:
@@ -165,7 +172,7 @@ def board(
         out.print(board_table(answer))
 
 
-@app.command(epilog="Example: lowbit whoami")
+@app.command(rich_help_panel=PARTICIPANTS, epilog="Example: lowbit whoami")
 def whoami(as_json: Json = False) -> None:
     """Says whose token it is, and what is left of the quotas."""
     from lowbit_ray.report.brief import person_table

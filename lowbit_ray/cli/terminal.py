@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-__all__ = ["Json", "app", "err", "leave", "out", "print_json"]
+__all__ = [
+    "OPERATION",
+    "ORGANIZERS",
+    "OWN",
+    "PARTICIPANTS",
+    "Json",
+    "app",
+    "err",
+    "leave",
+    "out",
+    "print_json",
+]
 
 app = typer.Typer(
     name="lowbit",
@@ -18,6 +29,12 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+
+OWN = "On your own machine"
+PARTICIPANTS = "For participants: the service at LOWBIT_URL, with the token in LOWBIT_TOKEN_FILE"
+ORGANIZERS = "For organizers: the same service, and the ledger at LOWBIT_LEDGER"
+OPERATION = "For who runs the cluster"
+"""Panels of `lowbit --help`."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text for a person.")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # whoever follows from afar has nothing of what measures
     from lowbit_ray.records import StageTime
 
-__all__ = ["Span", "duration", "step_title", "time_line"]
+__all__ = ["Span", "duration", "log_title", "step_title", "time_line"]
 
 NAMES = {
     "build": "build: fetch and seal",
@@ -46,6 +46,12 @@ def step_title(step: str) -> str:
     title = NAMES.get(kind, kind)
     workload = rest.rpartition("-")[0] if kind == "capped" else ""
     return f"{title} ({workload})" if workload else title
+
+
+def log_title(name: str) -> str:
+    """A start-up log's name as people read it: `timed-0` is of the candidate that is timed, first attempt."""
+    _, _, attempt = name.rpartition("-")
+    return f"{step_title(name)}, attempt {int(attempt) + 1}" if attempt.isdigit() else name
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from lowbit_ray.index import Standing
 from lowbit_ray.people import Person
 from lowbit_ray.progress import Progress
+from lowbit_ray.report.steps import log_title
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal, problems
@@ -108,7 +109,8 @@ async def _follow(
                     if name not in seen:
                         seen.add(name)
                         text = await run_in_threadpool(_log_text, desk, standing.id, name)
-                        yield _event("log", json.dumps({"name": name, "text": text}))
+                        log_of = {"name": name, "title": log_title(name), "text": text}
+                        yield _event("log", json.dumps(log_of))
             if moment != said:
                 said, told = moment, time.monotonic()
                 yield _event("state", moment)

@@ -49,7 +49,7 @@ function showLog(log) {
   details.dataset.log = log.name;
   details.open = true;
   const summary = document.createElement("summary");
-  summary.textContent = log.name;
+  summary.textContent = log.title;
   const text = document.createElement("pre");
   text.className = "log";
   text.tabIndex = 0;

@@ -14,7 +14,7 @@ from lowbit_ray.errors import LedgerError
 from lowbit_ray.index import Standing
 from lowbit_ray.people import Person
 from lowbit_ray.records import Record
-from lowbit_ray.report.steps import step_title
+from lowbit_ray.report.steps import log_title, step_title
 from lowbit_ray.report.view import view_of
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.pages.board import points_of
@@ -40,6 +40,7 @@ class Log:
     """The end of a start-up log."""
 
     name: str
+    title: str
     text: str
 
 
@@ -127,5 +128,5 @@ def _logs(desk: Desk, name: str) -> list[Log]:
         entry = desk.ledger.read(key)
         if entry is not None:
             shown = key.removeprefix(prefix).removesuffix(".txt")
-            found.append(Log(shown, entry.data.decode(errors="replace")))
+            found.append(Log(shown, log_title(shown), entry.data.decode(errors="replace")))
     return found
