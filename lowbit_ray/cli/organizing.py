@@ -110,7 +110,7 @@ def list_(as_json: Json = False) -> None:
     from rich.table import Table
 
     from lowbit_ray.people import list_people
-    from lowbit_ray.report.brief import own_quotas
+    from lowbit_ray.report.people import own_quotas
 
     people = list_people(open_configured())
     if as_json:

@@ -36,7 +36,7 @@ def quota(
     """Shows what a participant may submit and has; with options, gives quotas of their own. Needs the ledger."""
     from lowbit_ray.index import Index
     from lowbit_ray.people import find_participant, find_person, set_quotas
-    from lowbit_ray.report.brief import quotas_table
+    from lowbit_ray.report.people import quotas_table
     from lowbit_ray.rules import load_rules
     from lowbit_ray.service.quota import quotas_of
     from lowbit_ray.settings import settings
@@ -85,7 +85,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Shows what organizers did, the oldest first."""
-    from lowbit_ray.report.brief import actions_table
+    from lowbit_ray.report.people import actions_table
 
     with the_service() as service:
         actions = service.audit(after=after, limit=str(limit))

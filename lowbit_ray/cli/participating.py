@@ -83,16 +83,16 @@ def watch(submission: Id, as_json: Json = False) -> None:
     from lowbit_ray.settings import settings
 
     given = settings().model_fields_set
-    if "ledger" in given and "url" not in given:
-        moments = follow(open_ledger(settings().ledger), submission)
-    else:
-        moments = _moments(submission)
+    asks_service = "ledger" not in given or "url" in given
+    moments = _moments(submission) if asks_service else follow(open_ledger(settings().ledger), submission)
     last: Moment | None = None
     if as_json:
         for last in moments:
             print_json(last.model_dump_json())
     else:
         last = show_moments(moments, out)
+        if last is not None and last.over and asks_service:
+            out.print(f"figures  lowbit show {submission}", highlight=False)
     leave(0 if last is not None and last.state.status == "done" else 1)
 
 
@@ -168,14 +168,16 @@ def board(
         answer = service.board(task)
     if as_json:
         print_json(json.dumps(answer, indent=1))
-    else:
+    elif answer["rows"]:
         out.print(board_table(answer))
+    else:
+        out.print("no scored submission yet: dev ones are on no board")
 
 
 @app.command(rich_help_panel=PARTICIPANTS, epilog="Example: lowbit whoami")
 def whoami(as_json: Json = False) -> None:
     """Says whose token it is, and what is left of the quotas."""
-    from lowbit_ray.report.brief import person_table
+    from lowbit_ray.report.people import person_table
 
     with the_service() as service:
         me = service.me()

@@ -1,8 +1,7 @@
-"""A board, a submission, a person's quotas on a terminal: what the service answers, in few words."""
+"""A board, a submission, a list of them on a terminal: what the service answers, in few words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -11,15 +10,18 @@ from rich.text import Text
 from lowbit_ray.board import Row, summarize
 from lowbit_ray.migration import migrate
 
-__all__ = [
-    "actions_table",
-    "board_table",
-    "own_quotas",
-    "person_table",
-    "quotas_table",
-    "submission_table",
-    "submissions_table",
-]
+__all__ = ["board_table", "submission_table", "submissions_table"]
+
+
+FIGURES = (
+    ("efficiency_gain", "efficiency gain E", 1, "{:.4f}"),
+    ("speed", "speed", 1, "{:.3f}× BF16's"),
+    ("memory", "memory", 1, "BF16's peak is {:.3f}× this one's"),
+    ("drift", "drift D", 1, "{:.3f} points"),
+    ("kl", "KL from BF16", 1, "{:.4f} nats per token"),
+    ("mean_drop", "accuracy drop", 100, "{:.2f} points"),
+)
+"""Name in a record, name on the terminal, factor and unit."""
 
 
 def board_table(board: dict[str, Any]) -> Table:
@@ -58,31 +60,6 @@ def submission_table(view: dict[str, Any]) -> Table:
     return table
 
 
-def person_table(me: dict[str, Any]) -> Table:
-    """Who one is, and what is left of each quota."""
-    table = Table.grid(padding=(0, 2))
-    table.add_row(Text(me["name"]), me["role"])
-    for quota in me["quotas"]:
-        table.add_row(
-            quota["task"], f"scored {_used(quota['scored'])}, dev today {_used(quota['dev_today'])}"
-        )
-    return table
-
-
-def quotas_table(person: dict[str, Any]) -> Table:
-    """The same, and which of the quotas are the person's own."""
-    table = person_table(person)
-    table.add_row("of their own", own_quotas(person) or "none")
-    return table
-
-
-def own_quotas(person: dict[str, Any]) -> str:
-    """Quotas of one person's own in words; empty where there are none."""
-    scored, dev = person["scored_per_task"], person["dev_per_day"]
-    words = [] if scored is None else [f"{scored} scored a task"]
-    return ", ".join(words + ([] if dev is None else [f"{dev} dev a task and day"]))
-
-
 def submissions_table(page: dict[str, Any]) -> Table:
     """One line a submission."""
     table = Table(box=None, pad_edge=False)
@@ -103,17 +80,6 @@ def submissions_table(page: dict[str, Any]) -> Table:
             item["created_at"][:16].replace("T", " "),
             Text(item["method"]),
         )
-    return table
-
-
-def actions_table(actions: Sequence[dict[str, Any]]) -> Table:
-    """One line an action of the audit log."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("at (UTC)", "by", "what", "subject", "reason"):
-        table.add_column(name, overflow="fold", no_wrap=name.startswith("at"))
-    for action in actions:
-        at = action["at"][:19].replace("T", " ")
-        table.add_row(at, *(Text(action[name]) for name in ("by", "what", "subject", "reason")))
     return table
 
 
@@ -143,19 +109,29 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
     if view.get("error"):
         lines.append(("reason", view["error"]))
     if view["status"] in {"done", "rejected", "failed"}:
-        figures = summarize(migrate(view))
-        for name in ("score", "efficiency_gain", "speed", "memory", "drift", "kl", "mean_drop"):
-            value = getattr(figures, name)
-            if value is not None:
-                error = figures.score_se if name == "score" else None
-                lines.append((name.replace("_", " "), f"{value:.4f}" + (f" ± {error:.4f}" if error else "")))
-        lines.append(("GPU-hours", f"{figures.charged_hours:.2f}"))
+        lines += _figures(view)
     return lines
+
+
+def _figures(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """Verdict, score and what it is made of, with units; of what was not measured only the cost."""
+    figures = summarize(migrate(view))
+    lines: list[tuple[str, str]] = []
+    if figures.score is not None:
+        error = "" if figures.score_se is None else f" ± {figures.score_se:.4f}"
+        reason = (view["result"] or {}).get("reason") or view.get("error") or ""
+        lines += [
+            ("verdict", "qualified" if figures.qualified else f"not qualified: {reason}"),
+            ("score", f"{figures.score:.4f}{error}"),
+        ]
+    for name, title, factor, words in FIGURES:
+        value = getattr(figures, name)
+        if value is not None:
+            lines.append((title, words.format(factor * value)))
+    if figures.precision is not None:
+        lines.append(("precision", figures.precision))
+    return [*lines, ("GPU-hours", f"{figures.charged_hours:.2f}")]
 
 
 def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
-
-
-def _used(quota: dict[str, int] | None) -> str:
-    return "without limit" if quota is None else f"{quota['used']} of {quota['limit']}"

@@ -16,6 +16,7 @@ from lowbit_ray import __version__
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.service import board, events, health, login, organizers, pages, reference, submissions
 from lowbit_ray.service.desk import following, open_desk
+from lowbit_ray.service.examples import describe
 from lowbit_ray.service.headers import SecurityHeaders
 from lowbit_ray.service.limits import BodyLimit, Limits
 from lowbit_ray.service.problems import install_handlers
@@ -58,6 +59,7 @@ def create_app(
     install_handlers(app)
     for part in (submissions, events, board, reference, organizers, health, login, pages):
         app.include_router(part.router)
+    describe(app)
     if pages.STATIC.is_dir():
         app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
     app.add_middleware(BodyLimit, limits=desk.limits)

@@ -27,13 +27,19 @@ router = APIRouter(prefix="/api/submissions", tags=["submissions"], responses=pr
 SubmissionId = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$", examples=["a553eefea2d24359"])]
 Writer = Annotated[Person, Depends(writing)]
 Cursor = Annotated[
-    str | None, Query(pattern=r"^\d{8}T\d{6}\.\d{6}-[0-9a-f]{16}$", description="`next` of a page")
+    str | None,
+    Query(
+        pattern=r"^\d{8}T\d{6}\.\d{6}-[0-9a-f]{16}$",
+        description="`next` of a page",
+        examples=["20261130T143134.000000-a553eefea2d24359"],
+    ),
 ]
 Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         pattern=r"^[\x21-\x7e]{1,128}$",
+        examples=["night-run-7"],
         description="The same key of the same person gives the same submission, however often it is sent.",
     ),
 ]
@@ -71,7 +77,7 @@ async def submissions(
     desk: TheDesk,
     person: Anybody,
     task: Annotated[str | None, Query(max_length=64, examples=["qwen3-8b"])] = None,
-    participant: Annotated[str | None, Query(max_length=64)] = None,
+    participant: Annotated[str | None, Query(max_length=64, examples=["ann"])] = None,
     status: Annotated[
         Literal["waiting", "running", "done", "rejected", "failed", "cancelled"] | None, Query()
     ] = None,
@@ -114,7 +120,7 @@ async def cancel(
     id: SubmissionId,  # noqa: A002
     desk: TheDesk,
     person: Writer,
-    reason: Annotated[str, Query(max_length=200)] = "",
+    reason: Annotated[str, Query(max_length=200, examples=["wrong commit"])] = "",
 ) -> Response:
     """Stops it before its next step. A cancelled submission uses no quota; doing it again changes nothing."""
     standing = await find(desk, id, person)

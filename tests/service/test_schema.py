@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 import schemathesis
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.errors import Unsatisfiable
+from pydantic import TypeAdapter
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -26,6 +29,7 @@ from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.people import issue_token
 from lowbit_ray.service.app import create_app
 from lowbit_ray.service.limits import Limits, Rate
+from lowbit_ray.service.problems import Problem
 from lowbit_ray.settings import Settings
 
 BOUNDLESS = Limits(reads=Rate(1e9, 1e9), writes=Rate(1e9, 1e9), wrong_tokens=Rate(1e9, 1e9))
@@ -116,3 +120,34 @@ def test_what_is_handed_in_has_examples(app: FastAPI) -> None:
         assert fields[name]["examples"], name
     for name, value in fields.items():
         assert value.get("description") or value.get("examples"), name
+
+
+def test_every_answer_has_an_example_that_is_one(app: FastAPI) -> None:
+    models = {
+        (method.lower(), route.path): route.response_model
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+        for method in route.methods
+    }
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            for status, response in operation["responses"].items():
+                content = response.get("content", {})
+                if "application/problem+json" in content:
+                    example = content["application/problem+json"]["example"]
+                    assert Problem.model_validate_json(json.dumps(example)).status == int(status)
+                elif "application/json" in content:
+                    ((name, reference),) = content["application/json"]["examples"].items()
+                    assert reference == {"$ref": f"#/components/examples/{name}"}
+                    example = json.dumps(app.openapi()["components"]["examples"][name]["value"])
+                    model = TypeAdapter(models[method, path])
+                    assert model.dump_python(model.validate_json(example), mode="json"), (method, path)
+
+
+def test_every_parameter_has_an_example_or_says_its_values(app: FastAPI) -> None:
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", []):
+                text = json.dumps(parameter)
+                said = any(f'"{word}"' in text for word in ("examples", "example", "enum", "default"))
+                assert said, (method, path, parameter["name"])
