@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 
 import ray
+from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
 __all__ = ["join_own_job", "ray_session"]
 
@@ -52,7 +54,7 @@ def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
     if os.environ.get("RAY_ADDRESS") and not local:
         ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="error")
     else:
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing but loopback can reach it
+        _ask_for_a_token()
         ray.init(
             address="local",
             num_cpus=max(cpus, len(os.sched_getaffinity(0))),
@@ -67,3 +69,14 @@ def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _ask_for_a_token() -> None:
+    """Ray listens at the machine's own address too, and runs whatever those say who reach it: now who has the token.
+
+    What is set already holds.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    Config.initialize("")  # it was read when Ray was imported
