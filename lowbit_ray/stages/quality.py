@@ -6,7 +6,7 @@ Answers are collected while the pod is held; they are scored afterwards, when it
 from __future__ import annotations
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.accuracy.answers import Answers, JudgedItem, score_answers
+from lowbit_ray.measure.accuracy.answers import Answers, JudgedItem, score_sides
 from lowbit_ray.measure.accuracy.compare import Comparison, compare
 from lowbit_ray.measure.accuracy.lengths import check_lengths
 from lowbit_ray.measure.kl import KLResult, measure_kl
@@ -63,9 +63,10 @@ def score_quality(evaluation: Evaluation, hidden: Hidden, anchor: AnchorPart, as
     """Scores both sides' answers and pairs them; no pod is needed."""
     rules = evaluation.rules
     check_lengths(asked.answers, hidden.source / "tokenizer.json")
+    bf16, candidate = score_sides(hidden.items, anchor.spoken.answers, asked.answers)
     comparison = compare(
-        (*score_answers(hidden.items, anchor.spoken.answers), *anchor.spoken.harness),
-        (*score_answers(hidden.items, asked.answers), *asked.harness),
+        (*bf16, *anchor.spoken.harness),
+        (*candidate, *asked.harness),
         rules.gate.quality,
         evaluations=evaluation.task.pooled_evaluations(rules),
         voided=rules.voided_tasks,

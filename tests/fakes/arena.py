@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
         "serve": {
             "description": "a few long prompts, short answers",
             "input_len": 1024,
-            "output_len": 64,
+            "output_len": 24,
             "num_prompts": 4,
             "max_concurrency": 2,
             "request_rate": "inf",
@@ -56,7 +56,7 @@ SMALL: dict[str, Any] = {
         "max_concurrency": 8,
         "evaluations": 1,
         "domains": {
-            "math": {"items": 8, "max_tokens": 8},
+            "math": {"items": 8, "max_tokens": 24},  # whole answers, which need no process of math-verify's
             "code": {"items": 4, "max_tokens": 8},
             "knowledge": {"items": 8, "max_tokens": 8},
             "instruction": {"items": 4, "max_tokens": 8},
@@ -72,7 +72,8 @@ SMALL: dict[str, Any] = {
         "wait_s": 120,
     },
 }
-"""A task that is evaluated in four seconds: for tests of many evaluations, and of what befalls them."""
+"""A task of few short requests, whose evaluation takes six seconds of CPU, nearly all of them starts of processes:
+for tests of many evaluations, and of what befalls them."""
 
 
 class Watching:

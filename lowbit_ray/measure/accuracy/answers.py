@@ -14,7 +14,7 @@ from lowbit_ray.errors import ConfigError
 from lowbit_ray.measure.accuracy.items import DomainName, Hidden, Item, items_digest
 from lowbit_ray.measure.accuracy.scorers import Case, Outcome, judge
 
-__all__ = ["Answer", "Answers", "JudgedItem", "score_answers"]
+__all__ = ["Answer", "Answers", "JudgedItem", "score_answers", "score_sides"]
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -67,10 +67,37 @@ class JudgedItem(Hidden):
 
 
 def score_answers(items: Sequence[Item], answers: Answers) -> tuple[JudgedItem, ...]:
-    """Judges answers; needs no server.
+    """Judges one server's answers; errors as `score_sides`."""
+    return score_sides(items, answers)[0]
 
-    Raises ConfigError where the answers are to other items.
+
+def score_sides(items: Sequence[Item], *sides: Answers) -> tuple[tuple[JudgedItem, ...], ...]:
+    """Judges the answers of several servers to the same items; needs no server.
+
+    All at once: each scorer with a process of its own starts it for all sides together.
+
+    Raises ConfigError where answers are to other items.
     """
+    for answers in sides:
+        _check_items(items, answers)
+    given = [
+        (side, item, answer)
+        for side, answers in enumerate(sides)
+        for item, answer in zip(items, answers.answers, strict=True)
+        if answer.error is None
+    ]
+    verdicts = judge([Case(item.target, answer.text) for _, item, answer in given])
+    outcomes = {(side, item.id): verdict for (side, item, _), verdict in zip(given, verdicts, strict=True)}
+    return tuple(
+        tuple(
+            _judged(item, answer, outcomes.get((side, item.id)))
+            for item, answer in zip(items, answers.answers, strict=True)
+        )
+        for side, answers in enumerate(sides)
+    )
+
+
+def _check_items(items: Sequence[Item], answers: Answers) -> None:
     asked = items_digest(items)
     if answers.items_digest != asked or [a.item_id for a in answers.answers] != [i.id for i in items]:
         raise ConfigError(
@@ -80,21 +107,16 @@ def score_answers(items: Sequence[Item], answers: Answers) -> tuple[JudgedItem, 
             expected=asked[:16],
             remedy="Make the items with the seed and the task file that the answers were collected with.",
         )
-    given = [
-        (item, answer) for item, answer in zip(items, answers.answers, strict=True) if answer.error is None
-    ]
-    verdicts = judge([Case(item.target, answer.text) for item, answer in given])
-    outcomes = {item.id: verdict for (item, _), verdict in zip(given, verdicts, strict=True)}
-    return tuple(
-        JudgedItem(
-            item_id=item.id,
-            domain=item.domain,
-            cluster=item.cluster,
-            chance=item.chance,
-            level=item.level,
-            outcome=outcomes.get(item.id),
-            completion_tokens=answer.completion_tokens,
-            truncated=answer.finish_reason == "length",
-        )
-        for item, answer in zip(items, answers.answers, strict=True)
+
+
+def _judged(item: Item, answer: Answer, outcome: Outcome | None) -> JudgedItem:
+    return JudgedItem(
+        item_id=item.id,
+        domain=item.domain,
+        cluster=item.cluster,
+        chance=item.chance,
+        level=item.level,
+        outcome=outcome,
+        completion_tokens=answer.completion_tokens,
+        truncated=answer.finish_reason == "length",
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.measure.accuracy.answers import Answer, Answers, score_answers
+from lowbit_ray.measure.accuracy.answers import Answer, Answers, score_answers, score_sides
 from lowbit_ray.measure.accuracy.items import Item, items_digest
 from lowbit_ray.measure.accuracy.load_items import make_items
 from lowbit_ray.measure.accuracy.run import collect_answers
@@ -61,3 +61,16 @@ def test_generated_items_are_asked_and_judged_end_to_end(chat: Endpoint) -> None
     judged = score_answers(items, Answers.model_validate_json(answers.model_dump_json()))
     assert len(judged) == 20
     assert all(item.outcome is not None for item in judged)
+
+
+def test_two_sides_are_judged_together_as_they_are_one_by_one(make_item: Callable[..., Item]) -> None:
+    items = [make_item("a", name="0"), make_item("b", name="1")]
+    sides = [
+        answers_to(items, Answer(item_id="0", text="yes"), Answer(item_id="1", error="HTTP 500")),
+        answers_to(items, Answer(item_id="0", text="no"), Answer(item_id="1", text="yes")),
+    ]
+    assert score_sides(items, *sides) == tuple(score_answers(items, side) for side in sides)
+    assert [[item.right for item in side] for side in score_sides(items, *sides)] == [
+        [True, False],
+        [False, True],
+    ]
