@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -89,7 +90,10 @@ def test_three_commands_lead_from_nothing_to_a_score(tmp_path: Path) -> None:
 
 def dashboard(tree: list[psutil.Process]) -> str:
     """The address of Ray's job server, from its processes."""
-    arguments = [argument for process in tree for argument in process.cmdline()]
+    arguments: list[str] = []
+    for process in tree:
+        with contextlib.suppress(psutil.Error):  # some end meanwhile
+            arguments += process.cmdline()
     (port,) = {text.partition("=")[2] for text in arguments if text.startswith("--dashboard-port=")}
     return f"http://127.0.0.1:{port}"
 
