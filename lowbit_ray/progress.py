@@ -153,7 +153,7 @@ class LedgerWatch:
 
     def end(self, step: str, seconds: float, *, reused: bool) -> None:
         """Writes nothing: the step's own object says it. What comes before the next step belongs to none."""
-        self._step, self._since = "", datetime.now(UTC)
+        self._step, self._since, self._line = "", datetime.now(UTC), ("", 0, 0)
 
     def _run(self) -> None:
         while not self._done.is_set():

@@ -87,6 +87,18 @@ def test_progress_is_written_with_step_amount_and_attempt(ledger: Counting) -> N
     assert progress.since <= progress.at
 
 
+def test_what_a_step_said_last_does_not_outlive_it(ledger: Counting) -> None:
+    with LedgerWatch(ledger, ID, 0, interval_s=0.01) as watch:
+        watch.begin("timed-ab")
+        watch.progress("timing serve", 64, 64)
+        watch.end("timed-ab", 1.0, reused=False)
+        watch.progress("waiting for a pod", 0, 0)
+        wait_for(ledger, "waiting for a pod")
+    progress = read_progress(ledger, ID)
+    assert progress is not None
+    assert (progress.step, progress.total) == ("", 0)
+
+
 def test_many_changes_are_few_writes_and_the_last_one_is_kept(ledger: Counting) -> None:
     with LedgerWatch(ledger, ID, 0, interval_s=0.3) as watch:
         for done in range(300):
