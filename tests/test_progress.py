@@ -141,8 +141,8 @@ def test_several_watches_are_told_the_same(ledger: Counting) -> None:
         both = Watches(one, two)
         both.begin("build")
         both.progress("fetching", 1, 2)
-        both.end("build", 1.0, reused=False)
         wait_for(ledger, "fetching")
+        both.end("build", 1.0, reused=False)
     assert read_progress(ledger, ID) is not None
     assert read_progress(ledger, "0" * 15 + "2") is not None
 
