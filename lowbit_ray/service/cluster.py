@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
-from lowbit_ray.dispatch.dispatcher import Dispatcher
+from lowbit_ray.dispatch.dispatcher import Dispatcher, Status
 from lowbit_ray.dispatch.jobs import RayJobs
 from lowbit_ray.dispatch.order import Limits
 from lowbit_ray.dispatch.tickets import Backoff
@@ -22,7 +23,7 @@ from lowbit_ray.service.head import local_head
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.tasks import list_tasks, load_task
 
-__all__ = ["main"]
+__all__ = ["main", "news"]
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +36,32 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     with local_head(_cpus(configured)) as dashboard:
-        dispatcher, said = _dispatcher(configured, dashboard), ""
+        dispatcher, said, before = _dispatcher(configured, dashboard), "", None
         while not ended.wait(LOOK_S) and os.getppid() == parent:
             try:
-                for name in dispatcher.look().started:
-                    log.info("started %s", name)
-                said = ""
+                status = dispatcher.look()
+                for line in news(before, status):
+                    log.info("%s", line)
+                said, before = "", status
             except InfraError as error:
                 if str(error) != said:
                     log.warning("%s: %s", type(error).__name__, error)
                 said = str(error)
     return 0
+
+
+def news(before: Status | None, now: Status) -> Iterator[str]:
+    """What one look of the dispatcher has to tell that the look before had not, a line each."""
+    yield from (f"started {name}" for name in now.started)
+    for words, these, those in (
+        ("waits after a fault of ours", now.delayed, before.delayed if before else {}),
+        ("cannot be started", now.blocked, before.blocked if before else {}),
+    ):
+        yield from (f"{name} {words}: {why}" for name, why in these.items() if those.get(name) != why)
+    yield from (f"given up {name}, free of charge" for name in now.given_up)
+    worked = {*before.ahead, *before.on_pod, *before.started} if before else set[str]()
+    left = {*now.ahead, *now.on_pod, *now.started, *now.queue, *now.delayed, *now.blocked, *now.given_up}
+    yield from (f"ended {name}: lowbit show {name}" for name in sorted(worked - left))
 
 
 def _dispatcher(configured: Settings, dashboard: str) -> Dispatcher:
