@@ -16,6 +16,8 @@ from typing import Any
 __all__ = ["Turn"]
 
 PREFIX = "lowbit-pod"
+SLACK_S = 10.0
+"""Who has waited so little longer is not let first: a GPU would idle for seconds until Ray asks that one again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,10 @@ class Turn:
     @property
     def rank(self) -> str:
         """Sorts: what is less comes first."""
-        return f"{PREFIX}-{'0' if self.scored else '1'}-{self.since:017.6f}"
+        return self._rank(self.since)
+
+    def _rank(self, since: float) -> str:
+        return f"{PREFIX}-{'0' if self.scored else '1'}-{since:017.6f}"
 
     def group_name(self) -> str:
         """A name for one group of it; Ray wants each name once."""
@@ -38,10 +43,11 @@ class Turn:
 
     def is_behind(self, groups: Iterable[Mapping[str, Any]], bundle: Mapping[str, float]) -> bool:
         """Whether one of the groups, as Ray's table has them, waits for the same bundle and has to get it first."""
+        let_first = self._rank(self.since - SLACK_S)
         return any(
             group["state"] == "PENDING"
             and group["name"].startswith(PREFIX)
-            and group["name"] < self.rank
+            and group["name"] < let_first
             and dict(group["bundles"][0]) == dict(bundle)
             for group in groups
         )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lowbit_ray.engines.turn import Turn
+from lowbit_ray.engines.turn import SLACK_S, Turn
 
 BUNDLE = {"GPU": 1.0, "CPU": 8.0}
 
@@ -13,9 +13,14 @@ def group(turn: Turn, *, state: str = "PENDING", bundle: dict[str, float] | None
 
 
 def test_who_waits_longer_comes_first() -> None:
-    early, late = Turn(scored=False, since=1.7e9), Turn(scored=False, since=1.7e9 + 0.5)
+    early, late = Turn(scored=False, since=1.7e9), Turn(scored=False, since=1.7e9 + SLACK_S + 0.5)
     assert late.is_behind([group(early)], BUNDLE)
     assert not early.is_behind([group(late)], BUNDLE)
+
+
+def test_no_gpu_idles_for_the_order_of_two_that_wait_for_about_as_long() -> None:
+    early, late = Turn(scored=False, since=1.7e9), Turn(scored=False, since=1.7e9 + SLACK_S - 0.5)
+    assert not late.is_behind([group(early)], BUNDLE)
 
 
 def test_a_scored_one_comes_before_those_that_wait_longer() -> None:
