@@ -125,7 +125,7 @@ def timed(command: list[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {
         **os.environ,
-        "PYTHONPATH": str(HERE.parent),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH")))),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -33,7 +33,7 @@ from lowbit_ray.engines.quota import Quota
 from lowbit_ray.engines.resident import ResidentPeak
 from lowbit_ray.engines.sandbox import TMPFS, Sandbox, enclose
 from lowbit_ray.engines.spec import EngineSpec
-from lowbit_ray.engines.survivors import end_survivors
+from lowbit_ray.engines.survivors import descendants, end_survivors
 from lowbit_ray.errors import EngineAnswerError, EngineStartError, LowbitError, PodError
 
 __all__ = ["EngineProcess"]
@@ -148,6 +148,12 @@ class EngineProcess:
         """Whether its processes run; whether it answers is `probe`'s to say."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
+    def lift_memory_limit(self) -> None:
+        """Takes away the limit on host memory that the spec asked for; a sandbox's stays."""
+        for limit in self._limits:
+            if isinstance(limit, MemoryLimit):
+                limit.lift()
+
     def probe(self, timeout_s: float = 60.0) -> None:
         """Asks for one token; EngineAnswerError if it does not come, EngineStartError if the engine died."""
         if not self.alive():
@@ -156,12 +162,7 @@ class EngineProcess:
 
     def tree(self) -> list[psutil.Process]:
         """The engine's processes that are alive."""
-        if self._supervisor is None:
-            return []
-        try:
-            return psutil.Process(self._supervisor.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        return descendants(self.pid)
 
     def log(self) -> str:
         """All it has printed."""

@@ -58,6 +58,8 @@ class Support:
     reason: str
     """Why there is none."""
     release: str
+    program: str
+    """Where bubblewrap is: the engine's own PATH need not lead there."""
 
 
 @cache
@@ -65,7 +67,7 @@ def sandbox_support() -> Support:
     """Tries it: namespaces depend on the kernel's settings and on the container that we are in."""
     program = shutil.which("bwrap")
     if program is None:
-        return Support(user="", reason="bubblewrap is not installed", release="")
+        return Support(user="", reason="bubblewrap is not installed", release="", program="")
     release = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     said = ""
     for user, options in (("own", CHANGES_USER), ("mapped", MAPS_USER)):
@@ -79,9 +81,11 @@ def sandbox_support() -> Support:
             timeout=30,
         )
         if tried.returncode == 0:
-            return Support(user=user, reason="", release=release.split()[-1])
+            return Support(user, reason="", release=release.split()[-1], program=program)
         said = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else f"code {tried.returncode}"
-    return Support(user="", reason=f"bubblewrap cannot run here: {said}", release=release.strip())
+    return Support(
+        user="", reason=f"bubblewrap cannot run here: {said}", release=release.strip(), program=program
+    )
 
 
 def enclose(wanted: Enclosure, model_dir: Path, folder: Path) -> tuple[Sandbox | None, Isolation]:
@@ -121,7 +125,7 @@ class Sandbox:
         support = sandbox_support()
         self.enclosure = enclosure
         self._folder, self._model_dir = folder, model_dir
-        self._changes_user = support.user == "own"
+        self._program, self._changes_user = support.program, support.user == "own"
         self.uid = _uid(enclosure.cache_dir) if enclosure.foreign and self._changes_user else -1
         """The user id outside, -1 for ours."""
         self.door = DoorKeeper()
@@ -149,7 +153,7 @@ class Sandbox:
         wanted, python = self.enclosure, os.path.realpath(sys.executable)
         foreign = wanted.foreign
         return [
-            *("bwrap", *NAMESPACES, "--as-pid-1", *(CHANGES_USER if self._changes_user else MAPS_USER)),
+            *(self._program, *NAMESPACES, "--as-pid-1", *(CHANGES_USER if self._changes_user else MAPS_USER)),
             *self._mounts(),
             *("--chdir", str(self._folder), "--remount-ro", "/"),
             *(python, "-I", "-S", INIT, str(self.door.fileno()), str(self.uid)),

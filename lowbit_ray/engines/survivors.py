@@ -1,4 +1,4 @@
-"""What is left of an engine after its supervisor has ended: found by its mark, killed, and waited for."""
+"""Who belongs to an engine; what is left of it after its supervisor has ended is found by its mark, killed, and waited for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ import psutil
 
 from lowbit_ray.errors import PodError
 
-__all__ = ["end_survivors"]
+__all__ = ["descendants", "end_survivors"]
 
 POLL_S = 0.1
 LOOKS = 50
+
+
+def descendants(pid: int | None) -> list[psutil.Process]:
+    """The processes below one, alive; none where that one is gone."""
+    if pid is None:
+        return []
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def end_survivors(members: set[psutil.Process], mark: str, *, spare: int | None, where: Path) -> None:

@@ -38,7 +38,9 @@ def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     wanted: str = request.param
     if wanted == "own" and os.geteuid() != 0:
         pytest.skip("only root may change to any user")
-    support = Support(user=wanted, reason="", release=sandbox_support().release)
+    support = Support(
+        user=wanted, reason="", release=sandbox_support().release, program=sandbox_support().program
+    )
     monkeypatch.setattr(sandbox_module, "sandbox_support", lambda: support)
     return wanted
 
@@ -92,6 +94,15 @@ def told(engine: EngineProcess) -> dict[str, object]:
     with engine:
         found: dict[str, object] = json.loads(engine.log().splitlines()[0])
     return found
+
+
+@needs_sandbox
+def test_bubblewrap_is_found_wherever_the_engines_path_leads(shut: Shut) -> None:
+    engine = shut("servers.py", "good")
+    nowhere = engine.spec.environment | {"PATH": "/nowhere"}
+    engine.spec = engine.spec.model_copy(update={"environment": nowhere})
+    with engine:
+        engine.probe()
 
 
 @needs_sandbox
@@ -224,7 +235,7 @@ def test_an_engine_that_ended_gives_no_more_sockets(shut: Shut) -> None:
 def test_without_bubblewrap_it_runs_unofficially_and_says_so(
     shut: Shut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    none = Support(user="", reason="bubblewrap is not installed", release="")
+    none = Support(user="", reason="bubblewrap is not installed", release="", program="")
     monkeypatch.setattr(sandbox_module, "sandbox_support", lambda: none)
     with shut("servers.py", "good", required=False) as engine:
         assert engine.isolation is not None
@@ -234,7 +245,7 @@ def test_without_bubblewrap_it_runs_unofficially_and_says_so(
 
 
 def test_without_bubblewrap_nothing_is_scored_officially(shut: Shut, monkeypatch: pytest.MonkeyPatch) -> None:
-    none = Support(user="", reason="bubblewrap is not installed", release="")
+    none = Support(user="", reason="bubblewrap is not installed", release="", program="")
     monkeypatch.setattr(sandbox_module, "sandbox_support", lambda: none)
     with pytest.raises(PodError, match="bubblewrap is not installed"):
         shut("servers.py", "good").start()
