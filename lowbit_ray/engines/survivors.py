@@ -1,4 +1,4 @@
-"""Who belongs to an engine; what is left of it after its supervisor has ended is found by its mark, killed, and waited for."""
+"""Who belongs to an engine, and what is left of it after its supervisor has ended: found, killed, waited for."""
 
 from __future__ import annotations
 
