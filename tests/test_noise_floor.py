@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from fakes.arena import Arena, Watching
+from fakes.arena import HERE, Arena, Watching
 
 from lowbit_ray.board import rank
 from lowbit_ray.errors import ConfigError, LedgerError
@@ -153,7 +153,7 @@ def test_a_floor_of_another_version_is_refused_by_name(arena: Arena) -> None:
 
 
 def test_the_job_adds_to_it_and_prints_json(tmp_path: Path) -> None:
-    own = Arena.build(tmp_path / "arena")
+    own = Arena.build(tmp_path / "arena", **HERE)
     job = own.start_job("jobs.noise_floor", "fake", "--times", "1", "--json")
     output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output

@@ -30,7 +30,7 @@ from lowbit_ray.settings import Settings
 from lowbit_ray.submission import Address, Submission, new_id, now
 from lowbit_ray.tasks import TASKS, Task, load_task
 
-__all__ = ["SMALL", "Arena", "Watching"]
+__all__ = ["HERE", "SMALL", "Arena", "Watching"]
 
 ENGINE = Path(__file__).with_name("engine.py")
 SECRET = "5e" * 32
@@ -75,6 +75,9 @@ SMALL: dict[str, Any] = {
 """A task of few short requests, whose evaluation takes six seconds of CPU, nearly all of them starts of processes:
 for tests of many evaluations, and of what befalls them."""
 
+HERE: dict[str, Any] = {**SMALL, "pod": SMALL["pod"] | {"tensor_parallel": 0}}
+"""The same without imagined GPUs, which a Ray of this machine alone does not have."""
+
 
 class Watching:
     """A watch that remembers what it was told."""
@@ -111,6 +114,11 @@ class Arena:
         fields["pod"] |= {"cpus": 1, "memory_gib": 0.5, "wait_s": 30}
         fields["speed_floor"] = 0.5  # the machine that tests run on may be busy
         fields["engine"] |= {"start_timeout_s": 20, "request_timeout_s": 5}
+        # fewer of what is asked one by one: twelve probes show as much of a fake as thirty-two
+        fields["kl"] |= {"sequences": 12}
+        fields["perplexity"]["hidden"] |= {"window_len": 128}
+        for domain in fields["accuracy"]["domains"].values():
+            domain |= {"items": 10}
         # the fake's tokens are bytes, so what fits the model's length is short
         fields["accuracy"]["domains"]["retrieval"]["context_tokens"] = 48
         (root / "tasks").mkdir(parents=True)

