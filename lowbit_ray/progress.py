@@ -72,6 +72,8 @@ class Moment(_Frozen):
     score: float | None
     score_se: float | None
     """Both of the record, once there is one with a score."""
+    qualified: bool | None = None
+    """Whether contract, engine rules and all gates are kept; None before the verdict."""
     queue_position: int | None = None
     """From 1, while it waits; None where only the ledger was asked."""
 
@@ -211,6 +213,7 @@ def look(ledger: Ledger, submission: str) -> Moment:
         progress=read_progress(ledger, submission) if running else None,
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,
+        qualified=summary.qualified if summary else None,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lowbit_ray.progress import Moment
     from lowbit_ray.service.client import Service
 
-FOLLOWED = ("queue_position", "steps", "progress", "score", "score_se")
+FOLLOWED = ("queue_position", "steps", "progress", "score", "score_se", "qualified")
 """What an event says beside the state."""
 Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
 
@@ -205,7 +205,7 @@ def _moments(submission: str) -> Iterator[Moment]:
 
     with the_service() as service:
         for told in service.follow(submission):
-            moment = {name: told[name] for name in FOLLOWED}
+            moment = {name: told[name] for name in FOLLOWED if name in told}
             state = {"status": told["status"], "stage": told["stage"]}
             yield Moment.model_validate(moment | {"submission": submission, "state": state})
 

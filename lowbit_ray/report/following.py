@@ -65,8 +65,11 @@ def _view(line: str) -> Table:
 
 
 def _verdict(moment: Moment) -> Text:
-    colour = "green" if moment.state.status == "done" else "red"
+    gate_failed = moment.state.status == "done" and moment.qualified is False
+    colour = "yellow" if gate_failed else "green" if moment.state.status == "done" else "red"
     text = Text.assemble((moment.state.status, colour))
+    if gate_failed:
+        text.append(", a gate failed", colour)
     if moment.score is not None:
         error = f" ± {moment.score_se:.3f}" if moment.score_se is not None else ""
         text.append(f"  score {moment.score:.3f}{error}")

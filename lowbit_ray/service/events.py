@@ -61,6 +61,8 @@ class Moment(Shown):
     progress: Progress | None
     score: float | None = None
     score_se: float | None = None
+    qualified: bool | None = None
+    """Whether contract, engine rules and all gates are kept; None before the verdict."""
 
 
 @router.get("/{id}/events", summary="Follow", response_class=StreamingResponse, responses=STREAM)
@@ -133,6 +135,7 @@ async def _moment(desk: Desk, standing: Standing) -> str:
         progress=await progress(desk, standing),
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,
+        qualified=summary.qualified if summary else None,
     ).model_dump_json()
 
 

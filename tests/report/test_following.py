@@ -58,6 +58,13 @@ def test_a_pipe_gets_each_change_once() -> None:
     ]
 
 
+def test_a_gate_that_failed_is_said_with_the_score() -> None:
+    stream = io.StringIO()
+    failed = moment("done", score=0.08).model_copy(update={"qualified": False})
+    show_moments([failed], Console(file=stream, width=100))
+    assert "done, a gate failed  score 0.080 ± 0.020" in stream.getvalue()
+
+
 def test_what_comes_between_two_steps_belongs_to_none() -> None:
     stream = io.StringIO()
     between = moment("running", "efficiency", what="waiting for a pod")
