@@ -26,8 +26,8 @@ RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:req
 HITS = "vllm:prefix_cache_hits_total"
 QUEUE = "vllm:request_queue_time_seconds"
 FIRST_POLL_S = 0.05
-LONGEST_POLL_S = 4.0
-SHARE = 0.0025
+LONGEST_POLL_S = 2.0
+SHARE = 0.01
 """Of the server's time that readings may take: it renders its page on the loop that streams tokens."""
 
 

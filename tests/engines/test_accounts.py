@@ -191,6 +191,14 @@ def tensor_parallel(log: str, ranks: int) -> str:
     return log.replace("tensor_parallel_size=1", f"tensor_parallel_size={ranks}")
 
 
+def test_a_real_log_of_two_ranks_is_their_sum(fixtures: Path) -> None:
+    log = (fixtures / "vllm-0.25.1-h200-qwen3-8b-tp2.log").read_text()
+    metrics = with_pool((fixtures / "vllm-0.25.1-h200.metrics").read_text(), 1_704_176, LENGTH)
+    startup = read_startup(log, metrics)
+    assert parts(startup) == pytest.approx((2 * 7.64, 2 * 0.63, 2 * 0.54, 0.0, 2 * 117.02))  # no graphs
+    assert (startup.tensor_parallel, startup.runner, startup.kv_cache_tokens) == (2, "V2", 1_704_176)
+
+
 def test_amounts_that_every_rank_prints_are_added(dense: str, dense_metrics: str) -> None:
     startup = read_startup(tensor_parallel(dense, 2) + "\n" + of_rank(dense, 1), dense_metrics)
     assert parts(startup) == pytest.approx((30.54, 1.56, 0.44, 1.20, 219.10))
