@@ -21,6 +21,7 @@ __all__ = ["Footprint", "look"]
 GIB = 2**30
 WEIGHTS = re.compile(r"\.(?:safetensors|gguf|bin|pt|pth|npz|onnx|engine|plan|ckpt|h5)(?: \(deleted\))?$")
 """Names of files that hold weights."""
+MANAGED = "/dev/nvidia-uvm"
 LARGE = 2**24
 """Smallest file of such a name that counts: many small files are called .bin."""
 
@@ -34,7 +35,7 @@ class Footprint(BaseModel):
 
     processes: Annotated[int, Field(ge=0)]
     host_gib: Amount
-    """Private and shared host memory of all of them, without mapped files; shared pages once."""
+    """Private, shared and managed host memory of all of them, without mapped files; shared pages once."""
     read_gib: Amount | None
     """Bytes got by reading calls so far, of files and pipes (and of sockets that are read so)."""
     weight_files: Annotated[int, Field(ge=0)]
@@ -78,13 +79,30 @@ def _field(path: Path, name: str) -> int:
 
 
 def _host_bytes(folder: Path) -> int:
-    """Anonymous pages and shared memory, each page divided by those who share it."""
+    """Anonymous pages and shared memory, each page divided by those who share it, and CUDA's managed memory."""
     rollup = folder / "smaps_rollup"
     text = rollup.read_text()
     if "Pss_Anon:" in text:
-        return 1024 * (_field(rollup, "Pss_Anon") + _field(rollup, "Pss_Shmem"))
+        return 1024 * (_field(rollup, "Pss_Anon") + _field(rollup, "Pss_Shmem")) + _managed_bytes(folder)
     status = folder / "status"
-    return 1024 * (_field(status, "RssAnon") + _field(status, "RssShmem"))
+    return 1024 * (_field(status, "RssAnon") + _field(status, "RssShmem")) + _managed_bytes(folder)
+
+
+def _managed_bytes(folder: Path) -> int:
+    """Pages of managed memory that lie on the host: to the kernel they are a file's, the driver's own.
+
+    Pinned memory needs nothing of the kind: it is shared memory, or the process's own (measured on an H200).
+    """
+    if MANAGED not in (folder / "maps").read_text():
+        return 0
+    held, of_driver = 0, False
+    for line in (folder / "smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            of_driver = words[-1] == MANAGED
+        elif of_driver and words[0] == "Rss:":
+            held += 1024 * int(words[1])
+    return held
 
 
 def _weight_files(folder: Path) -> set[str]:

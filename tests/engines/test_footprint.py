@@ -12,6 +12,7 @@ import psutil
 import pytest
 from watching import wait_for
 
+from lowbit_ray.engines import footprint
 from lowbit_ray.engines.footprint import Footprint, look
 
 Start = Callable[[str], list[psutil.Process]]
@@ -50,6 +51,16 @@ def test_host_memory_is_what_is_private_or_shared_and_no_mapped_file(start: Star
     mapped = "import mmap\nm = mmap.mmap(os.open('file', 0), 0, prot=mmap.PROT_READ)\nsum(m[::4096])"
     assert look(start(mapped)).host_gib == pytest.approx(plain, abs=4 * MIB)
     assert look(start("held = b'x' * 2**25")).host_gib == pytest.approx(plain + 32 * MIB, abs=4 * MIB)
+
+
+def test_managed_memory_is_a_mapped_file_that_counts(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(2**26))
+    process = start("import mmap\nm = mmap.mmap(os.open('file', 0), 0, prot=mmap.PROT_READ)\nsum(m[::4096])")
+    before = look([process]).host_gib
+    monkeypatch.setattr(footprint, "MANAGED", str(tmp_path / "file"))  # in the place of the driver's
+    assert look([process]).host_gib - before == pytest.approx(2**-4, rel=0.01)
 
 
 def test_memory_that_processes_share_is_counted_once(start: Start) -> None:

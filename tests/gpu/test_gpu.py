@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from fakes.arena import Arena, Watching
 
 from lowbit_ray.engines.device import CudaDevice, DevicePeak, wait_until_clean
 from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.footprint import look
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.recheck import recheck_file
 from lowbit_ray.records import Record
@@ -96,6 +98,45 @@ def test_what_needs_more_than_the_cap_does_not_get_it(device: CudaDevice) -> Non
         finally:
             process.kill()
         assert process.returncode != 0
+
+
+PINS = {
+    "allocated": "held = torch.empty(2**31, dtype=torch.uint8, pin_memory=True).fill_(1)",
+    "registered": """
+held = torch.ones(2**31, dtype=torch.uint8)
+assert int(torch.cuda.cudart().cudaHostRegister(held.data_ptr(), 2**31, 0)) == 0
+""",
+    "managed": """
+import ctypes
+held = ctypes.c_uint64()
+assert ctypes.CDLL("libcuda.so.1").cuMemAllocManaged(ctypes.byref(held), ctypes.c_size_t(2**31), 1) == 0
+ctypes.memset(held.value, 1, 2**31)
+""",
+}
+
+
+@pytest.mark.parametrize("kind", PINS)
+def test_host_memory_that_the_gpu_can_read_is_seen(kind: str) -> None:
+    code = "import sys, torch\ntorch.zeros(1, device='cuda')\nprint(flush=True)\nsys.stdin.readline()\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}{PINS[kind]}\nprint(flush=True)\nsys.stdin.readline()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        before = look([psutil.Process(process.pid)]).host_gib
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        assert look([psutil.Process(process.pid)]).host_gib - before == pytest.approx(2, abs=0.2)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="module")
