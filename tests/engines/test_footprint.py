@@ -57,10 +57,10 @@ def test_managed_memory_is_a_mapped_file_that_counts(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_bytes(bytes(2**26))
-    process = start("import mmap\nm = mmap.mmap(os.open('file', 0), 0, prot=mmap.PROT_READ)\nsum(m[::4096])")
-    before = look([process]).host_gib
+    tree = start("import mmap\nm = mmap.mmap(os.open('file', 0), 0, prot=mmap.PROT_READ)\nsum(m[::4096])")
+    before = look(tree).host_gib
     monkeypatch.setattr(footprint, "MANAGED", str(tmp_path / "file"))  # in the place of the driver's
-    assert look([process]).host_gib - before == pytest.approx(2**-4, rel=0.01)
+    assert look(tree).host_gib - before == pytest.approx(2**-4, rel=0.01)
 
 
 def test_memory_that_processes_share_is_counted_once(start: Start) -> None:
