@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from lowbit_ray.doctor.finding import Finding, examined
 from lowbit_ray.rules import load_rules
@@ -16,6 +17,7 @@ from lowbit_ray.tasks import list_tasks, load_task
 __all__ = ["look_at_host"]
 
 VLLM_S = 60.0
+NOBODY = 65534
 COPIES = 3
 """Checkpoints of the largest task that fit beside each other: the source, a candidate, one being fetched."""
 
@@ -127,6 +129,13 @@ def _sandbox() -> Finding:
     from lowbit_ray.engines.sandbox import sandbox_support
 
     support = sandbox_support()
+    if support.user == "own" and not _sees_others():
+        return Finding(
+            what="sandbox",
+            level="bad",
+            found=f"{support.release.strip()}, but what other users' processes see is hidden from us",
+            remedy="Files that an engine keeps in memory would not be counted: add SYS_PTRACE to the container.",
+        )
     if support.user:
         return Finding(what="sandbox", level="good", found=f"{support.release.strip()}, user {support.user}")
     return Finding(
@@ -135,6 +144,18 @@ def _sandbox() -> Finding:
         found=support.reason,
         remedy="Engine-track submissions are not run without one: install bubblewrap, and allow user namespaces.",
     )
+
+
+def _sees_others() -> bool:
+    """Whether root may look through the eyes of a process of another user, as the count of an engine's tmpfs does."""
+    with subprocess.Popen(["/bin/sleep", "30"], user=NOBODY, stdin=subprocess.DEVNULL) as other:
+        try:
+            Path(f"/proc/{other.pid}/root/tmp").stat()
+        except PermissionError:
+            return False
+        finally:
+            other.kill()
+    return True
 
 
 def _niceness() -> Finding:

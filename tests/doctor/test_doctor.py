@@ -1,7 +1,9 @@
 """The doctor on this machine and on a small cluster: what is good, what is missing, and what to do about it."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +21,7 @@ from lowbit_ray.doctor.finding import Finding, examined, healthy
 from lowbit_ray.doctor.host import look_at_host
 from lowbit_ray.doctor.stores import look_at_hub, look_at_ledger, look_at_quarantine
 from lowbit_ray.engines.quarantine import Quarantined, quarantine
+from lowbit_ray.engines.sandbox import sandbox_support
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.settings import Settings
@@ -183,3 +186,18 @@ def test_each_node_of_a_cluster_is_asked_from_inside(
     assert "RAY_worker_niceness=0" in niceness.remedy
     pods = {f.what: f.level for f in findings if f.what.startswith("pod of")}
     assert pods["pod of qwen3-8b"] == "warning"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None or sandbox_support().user != "own",
+    reason="needs root, setpriv and a sandbox",
+)
+def test_a_root_that_cannot_look_into_an_engine_is_told_so() -> None:
+    """Without SYS_PTRACE, as in most containers."""
+    code = "from lowbit_ray.doctor.host import _sandbox; print(_sandbox().model_dump_json())"
+    seen = host._sandbox()
+    assert (seen.level, "SYS_PTRACE" in (seen.remedy or "")) == ("good", False)
+    held = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-all", sys.executable, "-c", code]
+    blind = json.loads(subprocess.run(held, capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert blind["level"] == "bad"
+    assert "SYS_PTRACE" in blind["remedy"]
