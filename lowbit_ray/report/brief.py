@@ -13,6 +13,8 @@ from lowbit_ray.migration import migrate
 __all__ = ["board_table", "submission_table", "submissions_table"]
 
 
+ID = 16
+"""Digits of a submission's id: cut off it is of no use."""
 FIGURES = (
     ("efficiency_gain", "efficiency gain E", 1, "{:.4f}"),
     ("speed", "speed", 1, "{:.3f}× BF16's"),
@@ -63,20 +65,19 @@ def submission_table(view: dict[str, Any]) -> Table:
 def submissions_table(page: dict[str, Any]) -> Table:
     """One line a submission."""
     table = Table(box=None, pad_edge=False)
-    for name in ("submission", "participant", "task", "split", "status"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("submission", no_wrap=True, min_width=ID)
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("handed in (UTC)", no_wrap=True)
-    table.add_column("method", overflow="fold")
+    for name in ("status", "by", "task", "split", "at, UTC", "method"):
+        table.add_column(name, overflow="fold")
     for item in page["items"]:
         error = "" if item["score_se"] is None else f" ± {item['score_se']:.3f}"
         table.add_row(
             item["id"],
+            "" if item["score"] is None else f"{item['score']:.3f}{error}",
+            _status(item),
             Text(item["participant"]),
             item["task_id"],
             item["split"],
-            _status(item),
-            "" if item["score"] is None else f"{item['score']:.3f}{error}",
             item["created_at"][:16].replace("T", " "),
             Text(item["method"]),
         )
@@ -104,6 +105,9 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if view.get("queue_position"):
         lines.append(("place in the queue", str(view["queue_position"])))
+    stopped = view.get("cancelled")
+    if stopped:
+        lines.append(("stopped by", f"{stopped['by']}: {stopped['reason']}".removesuffix(": ")))
     if view.get("flag"):
         lines.append(("flagged", view["flag"]["reason"]))
     if view.get("error"):

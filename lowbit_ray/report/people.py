@@ -40,7 +40,8 @@ def actions_table(actions: Sequence[dict[str, Any]]) -> Table:
     """One line an action of the audit log."""
     table = Table(box=None, pad_edge=False)
     for name in ("at (UTC)", "by", "what", "subject", "reason"):
-        table.add_column(name, overflow="fold", no_wrap=name.startswith("at"))
+        whole = name in {"at (UTC)", "subject"}
+        table.add_column(name, overflow="fold", no_wrap=whole)
     for action in actions:
         at = action["at"][:19].replace("T", " ")
         table.add_row(at, *(Text(action[name]) for name in ("by", "what", "subject", "reason")))

@@ -33,7 +33,7 @@ def refuse(answer: httpx2.Response, url: str, asked: Json) -> NoReturn:
         raise SubmissionError(title, where=url, remedy=detail)
     first, *others = errors
     field = first["field"].rpartition(".")[2]
-    words = [f"{one['field']}: {one['message']}." for one in others]
+    words = [_words(one) for one in others]
     if first["message"] not in detail:  # else it repeats them
         words.append(detail)
     raise SubmissionError(
@@ -66,6 +66,11 @@ def events_of(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
         elif not line and data:
             yield name, data
             name, data = "message", ""
+
+
+def _words(error: Json) -> str:
+    expected = error.get("expected")
+    return f"{error['field']}: {error['message']}{f', expected {expected}' if expected else ''}."
 
 
 def _problem(answer: httpx2.Response) -> Json:

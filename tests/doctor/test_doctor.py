@@ -23,6 +23,7 @@ from lowbit_ray.doctor.stores import look_at_hub, look_at_ledger, look_at_quaran
 from lowbit_ray.engines.quarantine import Quarantined, quarantine
 from lowbit_ray.engines.sandbox import sandbox_support
 from lowbit_ray.errors import LedgerError
+from lowbit_ray.journal import read_actions
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.settings import Settings
 from lowbit_ray.submission import now
@@ -144,6 +145,8 @@ def test_a_quarantined_node_is_told_and_put_back(settings: Settings) -> None:
     assert "soiled" in finding.found
     assert "--release abababababab" in finding.remedy
     assert put_back(settings, "10.0.0.7")[0].level == "good"
+    (action,) = read_actions(ledger)
+    assert (action.what, action.subject) == ("quarantine ended", "10.0.0.7")
     assert look_at_quarantine(settings) == []
     assert put_back(settings, "10.0.0.7")[0].level == "bad"
 

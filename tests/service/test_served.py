@@ -44,7 +44,10 @@ def store(folder: Path) -> FolderLedger:
 
 @pytest.fixture(scope="module")
 def people(store: FolderLedger) -> dict[str, str]:
-    return {name: issue_token(store, name) for name in ("ann", "bob")}
+    organizer = {
+        "olga": issue_token(store, "olga", "organizer")
+    }  # a token works a second after it was issued
+    return organizer | {name: issue_token(store, name) for name in ("ann", "bob")}
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +141,19 @@ def test_submissions_are_listed_page_by_page(service: Served, people: dict[str, 
     rest = json.loads(lowbit(service, token, *given, "--cursor", page["next"], "--json").stdout)
     assert (rest["items"][0]["id"], rest["next"]) == (names[0], None)
     shown = lowbit(service, token, *given).stdout
-    assert "waiting, number" in shown
+    assert all(name in shown for name in names[1:])
+    assert re.search(r"waiting,\s+number", shown)
     assert f"--cursor {page['next']}" in shown
-    with Service(service.url, people["bob"]) as bob:
-        for name in names:
-            bob.cancel(name)
+    for name in names:
+        stopped = lowbit(service, token, "cancel", name, "--reason", "wrong commit")
+        assert re.search(r"stopped by +bob: wrong commit", stopped.stdout)
 
 
 def test_an_organizer_flags_by_command_and_reads_of_it(
     service: Served, store: FolderLedger, people: dict[str, str], fixtures: Path, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
-    token.write_text(issue_token(store, "olga", "organizer"))
+    token.write_text(people["olga"])
     with Service(service.url, people["ann"]) as ann:
         name = ann.submit(body(split="test"))["id"]
     finish(store, fixtures, name)
@@ -165,10 +169,10 @@ def test_an_organizer_flags_by_command_and_reads_of_it(
 
 
 def test_a_relative_folder_is_handed_in_by_its_whole_path(
-    service: Served, store: FolderLedger, tmp_path: Path
+    service: Served, people: dict[str, str], tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
-    token.write_text(issue_token(store, "oscar", "organizer"))
+    token.write_text(people["olga"])
     done = lowbit(service, token, "submit", "./model", "--task", TASK, "--method", "m", "--json")
     view = json.loads(done.stdout)
     assert view["solution"]["checkpoint"] == str(Path.cwd() / "model")
