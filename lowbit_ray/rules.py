@@ -145,7 +145,7 @@ class EngineRules(_Frozen):
     budget_factor: Annotated[float, Field(ge=1)]
     """The budget is this times the workload's peak."""
     context_gib: Annotated[float, Field(ge=0)]
-    """The cap is the budget plus this much for the device context and graphs."""
+    """The cap is the budget plus this much on each device, for its context and graphs."""
     budget_rate: Share
     """Share of its rate a capped candidate must keep to be healthy."""
     budget_rule: str

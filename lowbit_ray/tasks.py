@@ -84,6 +84,11 @@ class PodShape(_Frozen):
     wait_s: Annotated[float, Field(gt=0)] = 1800.0
     """How long to wait for the pod."""
 
+    @property
+    def devices(self) -> int:
+        """Devices that an engine has a context on: its GPUs, or the one host."""
+        return max(1, self.tensor_parallel)
+
 
 class KLPlan(_Frozen):
     """The KL probe."""

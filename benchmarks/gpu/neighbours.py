@@ -408,7 +408,7 @@ def _capped(
     rules, workload = load_rules(), bench.workload("serve")
     for device in devices:
         wait_until_clean(device)
-    cap = Cap.of_peak(peak_gib, rules=rules, total_gib=total_gib)
+    cap = Cap.of_peak(peak_gib, rules=rules, total_gib=total_gib, devices=len(gpus))
     name = f"tp{len(gpus)}"
     with contextlib.ExitStack() as stack:
         fillers = [stack.enter_context(Filler(gpu, cap.cap_gib / len(gpus))) for gpu in gpus]
@@ -419,7 +419,7 @@ def _capped(
             pool.submit(drive, engine.address, "serve", workload.model_dump(), warm_up=True).result()
         )
         left = [round(filler.left_gib, 3) for filler in fillers]
-    run = judge(budget_of(peak_gib, rules.engine), full, capped, workload, rules.engine)
+    run = judge(budget_of(peak_gib, rules.engine, len(gpus)), full, capped, workload, rules.engine)
     return {"left_gib_by_gpu": left, **run.model_dump()}
 
 

@@ -85,7 +85,7 @@ class EngineActor:
         self._gpus = self._assigned if device == "cuda" else ()
         self._devices: tuple[Device, ...] = ()
         self._engine: EngineProcess | None = None
-        self._held, self._fillers = contextlib.ExitStack(), contextlib.ExitStack()
+        self._held = contextlib.ExitStack()
         self._peak: DevicePeak | None = None
         self._progress: dict[str, Any] = {}
         self._busy_s = 0.0
@@ -121,10 +121,8 @@ class EngineActor:
         self._wait_until_clean()
         with contextlib.ExitStack() as stack:
             if cap is not None:
-                fillers = stack.enter_context(contextlib.ExitStack())
                 for gpu in self._gpus:
-                    fillers.enter_context(Filler(gpu, cap.cap_gib / len(self._gpus)))
-                self._fillers = fillers
+                    stack.enter_context(Filler(gpu, cap.cap_gib / len(self._gpus)))
             elif self._gpus:
                 self._peak = stack.enter_context(DevicePeak(self._devices))
             self._tell("starting the engine", 0, 0)
@@ -140,11 +138,6 @@ class EngineActor:
         if cap is not None:
             held_by = "filler" if self._gpus else engine.memory_held_by
         return Started(start_s=engine.start_s, isolation=engine.isolation, held_by=held_by)
-
-    def lift_cap(self) -> None:
-        """Gives the running engine the rest of the device's memory, where it runs under a cap."""
-        self._running().lift_memory_limit()
-        self._fillers.close()
 
     def ask(self, question: Question, what: str) -> Any:
         """Asks the running engine; if it died meanwhile, the error says why it died."""

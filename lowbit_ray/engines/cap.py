@@ -29,7 +29,7 @@ class Cap(BaseModel):
     budget_gib: Positive
     """The checked peak times the rules' factor."""
     cap_gib: Positive
-    """What stays free on the pod for the engine: the budget and the context."""
+    """What stays free on the pod for the engine: the budget and a context on each device."""
     total_gib: Positive
     """The pod's whole memory, all of its GPUs together."""
     max_model_len: Annotated[int, Field(ge=1)] | None = None
@@ -46,15 +46,19 @@ class Cap(BaseModel):
         *,
         rules: Rules,
         total_gib: float,
+        devices: int = 1,
         max_model_len: int | None = None,
         weights_gib: float | None = None,
         kv_block_bytes: int = 0,
     ) -> Self:
-        """The cap that the rules set on an engine whose largest checked peak was `peak_gib`."""
+        """The cap that the rules set on an engine whose largest checked peak was `peak_gib`.
+
+        Each of `devices` has a context of its own, so that each gets the rules' share for it.
+        """
         budget = peak_gib * rules.engine.budget_factor
         return cls(
             budget_gib=budget,
-            cap_gib=budget + rules.engine.context_gib,
+            cap_gib=budget + devices * rules.engine.context_gib,
             total_gib=total_gib,
             max_model_len=max_model_len,
             weights_gib=weights_gib,

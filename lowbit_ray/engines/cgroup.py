@@ -57,15 +57,6 @@ class ControlGroup:
         """Files that a process writes `0` into to become a member."""
         return tuple(dict.fromkeys(folder / "cgroup.procs" for folder in self.folders.values()))
 
-    def free_memory(self) -> None:
-        """Takes the limit on memory away; its processes stay members."""
-        folder = self.folders.get("memory")
-        if folder is None:
-            return
-        for name, unlimited in ((VERSION_2["memory"], "max"), (VERSION_1["memory"], "-1")):
-            if (folder / name).is_file():
-                (folder / name).write_text(unlimited)
-
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel has ended a member for memory."""
         folder = self.folders.get("memory")

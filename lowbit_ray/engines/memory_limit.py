@@ -77,11 +77,6 @@ class MemoryLimit:
             )
         return self._breach
 
-    def lift(self) -> None:
-        """Lets it have what it wants from now on."""
-        self.stop()
-        self._group.free_memory()
-
     def stop(self) -> None:
         """Ends the watching."""
         self._done.set()

@@ -148,12 +148,6 @@ class EngineProcess:
         """Whether its processes run; whether it answers is `probe`'s to say."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
-    def lift_memory_limit(self) -> None:
-        """Takes away the limit on host memory that the spec asked for; a sandbox's stays."""
-        for limit in self._limits:
-            if isinstance(limit, MemoryLimit):
-                limit.lift()
-
     def probe(self, timeout_s: float = 60.0) -> None:
         """Asks for one token; EngineAnswerError if it does not come, EngineStartError if the engine died."""
         if not self.alive():

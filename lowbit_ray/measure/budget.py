@@ -20,7 +20,7 @@ class Budget(_Frozen):
     budget_gib: float
     """factor · peak: what the engine is told to stay within."""
     cap_gib: float
-    """budget + context: what the device leaves it."""
+    """budget + a context on each device: what the device leaves it."""
 
 
 class BudgetRun(_Frozen):
@@ -43,10 +43,10 @@ class BudgetRun(_Frozen):
     its resident memory. None where it did not start."""
 
 
-def budget_of(peak_gib: float, rules: EngineRules) -> Budget:
-    """The budget and cap of a workload's peak."""
+def budget_of(peak_gib: float, rules: EngineRules, devices: int) -> Budget:
+    """The budget and cap of a workload's peak on so many devices."""
     budget = rules.budget_factor * peak_gib
-    return Budget(factor=rules.budget_factor, budget_gib=budget, cap_gib=budget + rules.context_gib)
+    return Budget(factor=rules.budget_factor, budget_gib=budget, cap_gib=budget + devices * rules.context_gib)
 
 
 def judge(

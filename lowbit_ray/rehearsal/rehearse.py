@@ -218,7 +218,7 @@ class Rehearsal:
         endpoint = Endpoint(server.address, server.spec.served_name, door=server.door)
         told(f"timing {name} under the cap")
         capped, _ = _run(asked.time_one(endpoint, name, material, self.task))
-        budget = budget_of(self.peaks[name], self.rules.engine)
+        budget = budget_of(self.peaks[name], self.rules.engine, self.task.pod.devices)
         verdict = judge(budget, self.runs[name], capped.run, material.workloads[name], self.rules.engine)
         kept = f"{verdict.value:.2f} beside {self.runs[name].output_throughput:.2f}"
         yield Finding(
@@ -230,7 +230,8 @@ class Rehearsal:
         )
 
     def _cap(self, name: str) -> Cap:
-        return Cap.of_peak(self.peaks[name], rules=self.rules, total_gib=self._total_gib())
+        devices = self.task.pod.devices
+        return Cap.of_peak(self.peaks[name], rules=self.rules, total_gib=self._total_gib(), devices=devices)
 
     def _total_gib(self) -> float:
         return sum(CudaDevice(gpu).total_gib for gpu in self.gpus) or CpuDevice().total_gib

@@ -49,6 +49,7 @@ def cap_of(evaluation: Evaluation, pod: Pod, timed: TimedSide, name: str) -> Cap
         timed.peaks[name].peak_gib,
         rules=evaluation.rules,
         total_gib=pod.facts.total_gib,
+        devices=evaluation.task.pod.devices,
         max_model_len=_longest_request(evaluation, timed, name),
         weights_gib=None if startup is None else startup.weights_gib,
         kv_block_bytes=0 if startup is None else startup.kv_block_bytes,
@@ -64,7 +65,7 @@ def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int
     """
     peak, startup = timed.peaks[name], timed.startup
     if startup is not None and startup.kv_bytes_per_token:
-        budget = budget_of(peak.peak_gib, evaluation.rules.engine).budget_gib
+        budget = budget_of(peak.peak_gib, evaluation.rules.engine, evaluation.task.pod.devices).budget_gib
         tokens = (budget - startup.weights_gib - startup.other_gib) * 2**30 / startup.kv_bytes_per_token
         full = evaluation.task.engine.max_model_len or evaluation.rules.engine_flags.max_model_len
         if tokens >= ROOM * full:
@@ -88,7 +89,7 @@ def capped_run(
     start_log, at_start = server.start_log(), server.footprint()
     capped, _ = time_workload(evaluation, server, name, workload, hidden.timed(name, workload, "capped"))
     rules = evaluation.rules.engine
-    budget = budget_of(timed.peaks[name].peak_gib, rules)
+    budget = budget_of(timed.peaks[name].peak_gib, rules, evaluation.task.pod.devices)
     return CappedSide(
         run=judge(budget, timed.runs[name][0], capped.run, workload, rules, held_by=server.held_by),
         start_log=start_log,
@@ -104,7 +105,7 @@ def unhealthy(
     """The verdict where the candidate did not serve the workload under its cap."""
     workload = evaluation.task.timed_workloads(evaluation.rules)[name]
     rules = evaluation.rules.engine
-    budget = budget_of(timed.peaks[name].peak_gib, rules)
+    budget = budget_of(timed.peaks[name].peak_gib, rules, evaluation.task.pod.devices)
     full = timed.runs[name][0]
     run = judge(budget, full, None, workload, rules, failure=str(error), held_by=server.held_by)
     return CappedSide(run=run, start_log="", at_start=None, at_end=None, device_peak_gib=None)

@@ -168,12 +168,10 @@ def _candidate(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -
 
 
 def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, candidate: TimedSide, key: str) -> Asked:
-    """The candidate asked once more what it said while it was timed, then, its cap lifted, its quality."""
+    """The candidate asked once more what it said while it was timed, then its quality."""
     later = evaluation.step("later", Later, lambda: ask_later(evaluation, server, hidden, candidate))
     keep_rules(later_breaches(later, evaluation.task.conduct))
     part = _anchor_part(evaluation, hidden, key)
-    if evaluation.finished("quality", Asked) is None:
-        server.lift_cap()
     with logprobs_needed():
         return evaluation.step("quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part))
 

@@ -82,15 +82,6 @@ class Server:
             raise _ours("the accounts of our vLLM cannot be read", error) from error
         return told
 
-    def lift_cap(self) -> None:
-        """Lets our own vLLM go beyond its cap from now on: log-probabilities of long prompts need memory that no timed
-        run shows, more with several ranks. A participant's engine stays under its cap: it could use what is free to
-        answer with other weights than it was timed with.
-        """
-        self._ensure_started()
-        if self.built.engine is None:
-            self.pod.call("lift_cap")
-
     def device_peak_gib(self) -> float:
         """Largest use of memory so far, by the device's own count."""
         self._ensure_started()

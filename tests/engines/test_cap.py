@@ -16,6 +16,8 @@ GIB = 2**30
 )
 def test_budgets_and_caps_are_the_examples(peak: float, budget: float, cap: float) -> None:
     made = Cap.of_peak(peak, rules=load_rules(), total_gib=139.8)
+    two = Cap.of_peak(peak, rules=load_rules(), total_gib=279.6, devices=2)
+    assert two.cap_gib - made.cap_gib == pytest.approx(4)
     assert (made.budget_gib, made.cap_gib) == pytest.approx((budget, cap), abs=6e-4)
 
 

@@ -77,17 +77,6 @@ def test_one_that_needs_more_under_load_is_ended_with_the_reason(
     assert engine.start_s > 0
 
 
-def test_a_lifted_limit_lets_it_have_more(make_engine: MakeEngine, keeper: str) -> None:
-    engine = make_engine("grows 400", host_memory_gib=128 * MIB).start()
-    engine.lift_memory_limit()
-    for _ in range(3):
-        engine.probe()
-    time.sleep(1.5)
-    engine.probe()
-    assert engine.resident.peak_gib > 300 * MIB
-    assert engine.alive()
-
-
 def test_children_count_too(make_engine: MakeEngine, keeper: str) -> None:
     """A family of four in memory that is enough for one."""
     one = make_engine("good", host_memory_gib=FOR_ONE).start()
