@@ -1,14 +1,13 @@
 """A domain of lm-evaluation-harness through a whole evaluation: the real harness asks both sides."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 from fakes.arena import HERE, Arena, Watching
+from fakes.harness import TASK, asked, write_sums
 
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.records import Record
@@ -32,22 +31,9 @@ def watch() -> Watching:
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory, watch: Watching) -> Iterator[Record]:
     root = tmp_path_factory.mktemp("harness")
-    rows = [{"question": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(1, DOCUMENTS + 1)]
-    (root / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    sums = {
-        "task": "sums",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(root / "rows.jsonl")}},
-        "test_split": "test",
-        "output_type": "generate_until",
-        "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "generation_kwargs": {"until": ["\n"]},
-        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
-    }
-    (root / "sums.yaml").write_text(yaml.safe_dump(sums))
-    asked = {"items": DOCUMENTS, "max_tokens": 8, "lm_eval": {"task": "sums", "include_path": str(root)}}
-    domains = HERE["accuracy"]["domains"] | {"math": asked}
+    rows = write_sums(root, DOCUMENTS)
+    sums = {"items": DOCUMENTS, "max_tokens": 8, "lm_eval": {"task": TASK, "include_path": str(root)}}
+    domains = HERE["accuracy"]["domains"] | {"math": sums}
     arena = Arena.build(root / "arena", **{**HERE, "accuracy": HERE["accuracy"] | {"domains": domains}})
     with pytest.MonkeyPatch.context() as patched, ray_session(2, local=True):
         patched.setenv("HF_HUB_OFFLINE", "1")
@@ -63,9 +49,9 @@ def know(folder: Path, rows: list[dict[str, str]], instead: list[dict[str, str]]
     """Writes into the fake's answers what it says to these questions; to those `instead`, something wrong."""
     answers = json.loads((folder / "answers.json").read_text())
     for row in rows:
-        answers[hashlib.sha256(row["question"].encode()).hexdigest()] = row["answer"]
+        answers[asked(row)] = row["answer"]
     for row in instead or []:
-        answers[hashlib.sha256(row["question"].encode()).hexdigest()] = "no"
+        answers[asked(row)] = "no"
     (folder / "answers.json").write_text(json.dumps(answers))
 
 
@@ -85,4 +71,4 @@ def test_its_documents_count_once_beside_the_items_of_the_other_domains(record: 
 
 
 def test_whoever_watches_sees_the_harness_at_work(watch: Watching) -> None:
-    assert sum(said.startswith("lm-evaluation-harness: sums") for said in watch.seen) >= 2
+    assert sum(said.startswith(f"lm-evaluation-harness: {TASK}") for said in watch.seen) >= 2

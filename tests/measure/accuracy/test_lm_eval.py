@@ -1,7 +1,6 @@
 """A domain asked by lm-evaluation-harness: outcomes by document; the harness itself where it is installed."""
 
 import asyncio
-import hashlib
 import json
 import sys
 from importlib.util import find_spec
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from fakes.bigram import Bigram
 from fakes.checkpoints import write_anchor
+from fakes.harness import TASK, asked, write_sums
 from served import start, stop
 
 from lowbit_ray.errors import ConfigError, EngineAnswerError
@@ -115,25 +114,12 @@ def test_the_harness_asks_a_server_through_its_chat_route(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    rows = [{"question": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(1, 5)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    task = {
-        "task": "sums",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "rows.jsonl")}},
-        "test_split": "test",
-        "output_type": "generate_until",
-        "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "generation_kwargs": {"until": ["\n"]},
-        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
-    }
-    (tmp_path / "sums.yaml").write_text(yaml.safe_dump(task))
-    known = {hashlib.sha256(each["question"].encode()).hexdigest(): each["answer"] for each in rows[:3]}
+    rows = write_sums(tmp_path, 4)
+    known = {asked(row): row["answer"] for row in rows[:3]}
     folder = tmp_path / "anchor"
     write_anchor(folder, answers="answers.json")
     (folder / "answers.json").write_text(json.dumps(known))
-    plan = Domain(items=4, max_tokens=8, lm_eval=LmEvalTask(task="sums", include_path=str(tmp_path)))
+    plan = Domain(items=4, max_tokens=8, lm_eval=LmEvalTask(task=TASK, include_path=str(tmp_path)))
     served = start(folder, Bigram())
     try:
         items = ask(plan, (sys.executable, "-W", "ignore", "-m", "lm_eval"), served.endpoint)
