@@ -41,20 +41,20 @@ def _build(evaluation: Evaluation) -> Built:
     limit = task.limits.checkpoint_gib
     kept: Unsafe = "refuse" if submission.track == "checkpoint" else "keep"
     watch = evaluation.watch
-    watch.progress("the task's source", 0, 0)
+    watch.progress("getting the task's source", 0, 0)
     source = seal_source(
         evaluation.settings.cache,
         task.id,
         lambda: source_address(task, evaluation.settings),
         limit,
-        _mebibytes(watch, "MiB of the task's source"),
+        _mebibytes(watch, "fetching the task's source, MiB"),
     )
     candidate = seal(
         str(submission.checkpoint),
         evaluation.folder("checkpoint"),
         limit_gib=limit,
         unsafe=kept,
-        told=_mebibytes(watch, "MiB of the candidate"),
+        told=_mebibytes(watch, "fetching the candidate, MiB"),
     )
     engine = submission.engine and seal_engine(submission.engine, evaluation.folder("engine"), limit)
     return Built(source=source, candidate=candidate, engine=engine)
