@@ -10,8 +10,9 @@ from lowbit_ray.tasks import TASKS
 
 __all__ = ["write_short_task"]
 
-SHAPES = {"serve": (64, 16, 4, 4), "interactive": (32, 16, 2, 1)}
-"""Prompt and answer in tokens, requests, and how many of them at once; a third workload costs another start of vLLM."""
+SHAPES = {"serve": (256, 16, 4, 4), "interactive": (32, 16, 2, 1)}
+"""Prompt and answer in tokens, requests, and how many of them at once; a third workload costs another start of vLLM.
+Under its cap a server is given the longest of these as its length, and the accuracy items have to fit."""
 
 
 def write_short_task(folder: Path) -> None:
