@@ -16,11 +16,15 @@ from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.efficiency import TimedSide, time_workload
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.serving import Server
+from lowbit_ray.tasks import Domain
 
 __all__ = ["CappedSide", "by_budget", "cap_of", "capped_run", "unhealthy"]
 
 ROOM = 1.1
 """How much more than one request of the full length the pool must hold: its expected size is uncertain by rounding."""
+
+QUESTION_TOKENS = 512
+"""More than the question of any item and its chat template take."""
 
 
 class CappedSide(_Frozen):
@@ -64,12 +68,14 @@ def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int
     what its compile cache goes by, so that a server with another one compiles for a minute what is there already.
     """
     peak, startup = timed.peaks[name], timed.startup
+    full = evaluation.task.engine.max_model_len or evaluation.rules.engine_flags.max_model_len
+    held = float(full)
     if startup is not None and startup.kv_bytes_per_token:
         budget = budget_of(peak.peak_gib, evaluation.rules.engine, evaluation.task.pod.devices).budget_gib
         tokens = (budget - startup.weights_gib - startup.other_gib) * 2**30 / startup.kv_bytes_per_token
-        full = evaluation.task.engine.max_model_len or evaluation.rules.engine_flags.max_model_len
         if tokens >= ROOM * full:
             return None
+        held = tokens / ROOM
     task, workloads = evaluation.task, evaluation.task.timed_workloads(evaluation.rules)
     lengths = {each: workload.input_len + workload.output_len for each, workload in workloads.items()}
     if name != by_budget(timed)[-1]:
@@ -77,8 +83,15 @@ def _longest_request(evaluation: Evaluation, timed: TimedSide, name: str) -> int
     quality = (
         task.kl.prompt_len + task.kl.max_tokens,
         *(plan.window_len for plan in task.perplexity.values()),
+        *(_longest_item(kind, domain) for kind, domain in task.accuracy.domains.items()),
     )
-    return max(*lengths.values(), *quality)
+    return max(*lengths.values(), min(max(quality), int(held)))
+
+
+def _longest_item(kind: str, domain: Domain) -> int:
+    """Tokens of an accuracy item, its answer included: of its text only a retrieval item's context is long."""
+    context = domain.context_tokens if kind == "retrieval" else 0
+    return context + QUESTION_TOKENS + domain.max_tokens
 
 
 def capped_run(
