@@ -85,4 +85,6 @@ def test_an_engine_without_accounts_is_told_the_workloads_own_length() -> None:
 
 def test_under_the_largest_cap_all_that_is_asked_fits() -> None:
     """Quality is asked there too; without accounts a peak is the device's, the same for every workload."""
-    assert cap_length(None, "long_context") == 16000 + 512 + 128  # a retrieval item, its question and its answer
+    assert (
+        cap_length(None, "long_context") == 16000 + 512 + 128
+    )  # a retrieval item, its question and its answer
