@@ -26,6 +26,9 @@ RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:req
 HITS = "vllm:prefix_cache_hits_total"
 QUEUE = "vllm:request_queue_time_seconds"
 FIRST_POLL_S = 0.05
+SOON_S, STEP = 0.1, 0.2
+"""No pause is longer than these seconds and this share of the time so far: of a workload of two seconds, half of which
+is prefill, the pool must be seen in use as well."""
 LONGEST_POLL_S = 2.0
 SHARE = 0.01
 """Of the server's time that readings may take: it renders its page on the loop that streams tokens."""
@@ -125,14 +128,15 @@ class GaugeWatch:
         return None if before is None or after is None else after - before
 
     async def _poll(self) -> None:
+        began = time.perf_counter()
         pause = min(FIRST_POLL_S, self.poll_s)
         while True:
             await asyncio.sleep(pause)
             asked = time.perf_counter()
             await self._keep()
-            took = time.perf_counter() - asked
-            usual = min(max(self.poll_s, took / SHARE), LONGEST_POLL_S)
-            pause = min(2 * pause, usual)
+            now = time.perf_counter()
+            usual = min(max(self.poll_s, (now - asked) / SHARE), LONGEST_POLL_S)
+            pause = min(2 * pause, usual, max(SOON_S, STEP * (now - began)))
 
     async def _keep(self) -> None:
         page = await self._get()

@@ -1,13 +1,15 @@
 """What /metrics says, from real pages and from a running engine."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from served import Served
 
 from lowbit_ray.errors import EngineAnswerError
-from lowbit_ray.measure.endpoint import connect
+from lowbit_ray.measure.endpoint import Endpoint, connect
 from lowbit_ray.measure.gauges import GaugeWatch, read_gauges
 
 
@@ -58,3 +60,34 @@ def test_a_server_without_metrics_says_nothing(anchor: Served) -> None:
 
     watch = asyncio.run(go())
     assert (watch.kv_usage, watch.running, watch.prefix_hits, watch.mean_queue_ms) == (None, None, None, None)
+
+
+def test_a_pool_in_use_for_a_moment_is_seen_although_the_server_answers_slowly() -> None:
+    """Readings may be rare in a long workload alone."""
+    began = time.monotonic()
+
+    async def metrics(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.03)
+        usage = 0.25 if 0.6 < time.monotonic() - began < 0.9 else 0.0
+        return web.Response(text=f"vllm:kv_cache_usage_perc {usage}\n")
+
+    async def go() -> GaugeWatch:
+        nonlocal began
+        app = web.Application()
+        app.router.add_get("/metrics", metrics)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            host, port = runner.addresses[0][:2]
+            endpoint = Endpoint(f"http://{host}:{port}", "lowbit")
+            async with connect(endpoint, timeout_s=5) as session:
+                began = time.monotonic()
+                async with GaugeWatch(session, endpoint, 0.5) as watch:
+                    await asyncio.sleep(1.2)
+        finally:
+            await runner.cleanup()
+        return watch
+
+    assert asyncio.run(go()).kv_usage == 0.25
