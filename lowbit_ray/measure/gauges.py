@@ -85,7 +85,6 @@ class GaugeWatch:
     running: float | None = None
     busy_readings: int = 0
     """Readings that saw a request running."""
-    available: bool = False
     first: Gauges | None = None
     last: Gauges | None = None
     _pages: list[str] = field(default_factory=list, repr=False)
@@ -94,7 +93,6 @@ class GaugeWatch:
     async def __aenter__(self) -> GaugeWatch:
         page = await self._get()
         if page is not None:
-            self.available = True
             self.first = read_gauges(page)
             self._task = asyncio.create_task(self._poll())
         return self

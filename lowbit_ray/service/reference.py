@@ -14,7 +14,7 @@ from starlette.responses import Response
 from lowbit_ray.rules import Rules, Workload
 from lowbit_ray.service.desk import TheDesk
 from lowbit_ray.service.problems import problems
-from lowbit_ray.service.quota import SCORED, Quota, used
+from lowbit_ray.service.quota import SCORED, Quota, quotas_of
 from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import Somebody, anybody
 from lowbit_ray.tasks import Task
@@ -92,12 +92,9 @@ class Me(Shown):
 async def me(desk: TheDesk, person: Somebody) -> Me:
     """Name, role, and the quotas of every task."""
 
-    def quotas() -> tuple[Quota, ...]:
-        return tuple(
-            used(desk.ledger, desk.index.get, person, task, desk.rules) for task in desk.tasks.values()
-        )
-
-    return Me(name=person.name, role=person.role, quotas=await run_in_threadpool(quotas))
+    tasks = desk.tasks.values()
+    found = await run_in_threadpool(quotas_of, desk.ledger, desk.index.get, person, tasks, desk.rules)
+    return Me(name=person.name, role=person.role, quotas=found.quotas)
 
 
 @cache
