@@ -14,7 +14,7 @@ from lowbit_ray.errors import ConfigError
 from lowbit_ray.measure.accuracy.items import DomainName, Hidden, Item, items_digest
 from lowbit_ray.measure.accuracy.scorers import Case, Outcome, judge
 
-__all__ = ["Answer", "Answers", "JudgedItem", "score_answers", "score_sides"]
+__all__ = ["Answer", "Answers", "JudgedItem", "score_sides"]
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -64,11 +64,6 @@ class JudgedItem(Hidden):
     def right(self) -> bool:
         """Whether it counts as right; no answer does not."""
         return self.outcome is Outcome.RIGHT
-
-
-def score_answers(items: Sequence[Item], answers: Answers) -> tuple[JudgedItem, ...]:
-    """Judges one server's answers; errors as `score_sides`."""
-    return score_sides(items, answers)[0]
 
 
 def score_sides(items: Sequence[Item], *sides: Answers) -> tuple[tuple[JudgedItem, ...], ...]:

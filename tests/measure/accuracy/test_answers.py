@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.measure.accuracy.answers import Answer, Answers, score_answers, score_sides
+from lowbit_ray.measure.accuracy.answers import Answer, Answers, score_sides
 from lowbit_ray.measure.accuracy.items import Item, items_digest
 from lowbit_ray.measure.accuracy.load_items import make_items
 from lowbit_ray.measure.accuracy.run import collect_answers
@@ -18,7 +18,7 @@ def answers_to(items: list[Item], *answers: Answer) -> Answers:
 
 def test_answers_are_judged_without_the_server(make_item: Callable[..., Item]) -> None:
     items = [make_item("a"), make_item("b"), make_item("c")]
-    judged = score_answers(
+    (judged,) = score_sides(
         items,
         answers_to(
             items,
@@ -36,12 +36,12 @@ def test_answers_to_other_items_are_refused(make_item: Callable[..., Item]) -> N
     items = [make_item("a")]
     answers = answers_to(items, Answer(item_id=items[0].id, text="yes"))
     with pytest.raises(ConfigError, match="other items"):
-        score_answers([make_item("a", wanted="no")], answers)
+        score_sides([make_item("a", wanted="no")], answers)
 
 
 def test_judged_items_hold_no_text(make_item: Callable[..., Item]) -> None:
     items = [make_item("canary question", wanted="canary answer", name="0")]
-    judged = score_answers(items, answers_to(items, Answer(item_id="0", text="canary text")))
+    (judged,) = score_sides(items, answers_to(items, Answer(item_id="0", text="canary text")))
     assert "canary" not in judged[0].model_dump_json()
 
 
@@ -58,7 +58,7 @@ def test_generated_items_are_asked_and_judged_end_to_end(chat: Endpoint) -> None
     plan = AccuracyPlan.model_validate({"domains": domains})
     items = make_items(plan, b"seed", evaluations=1)
     answers = asyncio.run(collect_answers(chat, items, plan, timeout_s=10))
-    judged = score_answers(items, Answers.model_validate_json(answers.model_dump_json()))
+    (judged,) = score_sides(items, Answers.model_validate_json(answers.model_dump_json()))
     assert len(judged) == 20
     assert all(item.outcome is not None for item in judged)
 
@@ -69,7 +69,7 @@ def test_two_sides_are_judged_together_as_they_are_one_by_one(make_item: Callabl
         answers_to(items, Answer(item_id="0", text="yes"), Answer(item_id="1", error="HTTP 500")),
         answers_to(items, Answer(item_id="0", text="no"), Answer(item_id="1", text="yes")),
     ]
-    assert score_sides(items, *sides) == tuple(score_answers(items, side) for side in sides)
+    assert score_sides(items, *sides) == tuple(score_sides(items, side)[0] for side in sides)
     assert [[item.right for item in side] for side in score_sides(items, *sides)] == [
         [True, False],
         [False, True],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lowbit_ray.measure.accuracy.answers import score_answers
+from lowbit_ray.measure.accuracy.answers import score_sides
 from lowbit_ray.measure.accuracy.compare import compare
 from lowbit_ray.measure.accuracy.load_items import make_items
 from lowbit_ray.measure.accuracy.run import collect_answers
@@ -69,7 +69,7 @@ def test_a_whole_run_shows_no_canary(
         asyncio.get_running_loop().set_debug(True)
         items = make_items(plan, b"seed", evaluations=1)
         answers = await collect_answers(endpoint, items, plan, timeout_s=5)
-        return items, answers, score_answers(items, answers)
+        return items, answers, score_sides(items, answers)[0]
 
     items, answers, judged = asyncio.run(collect(chat))
     compared = compare(judged, judged, load_rules().gate.quality, evaluations=1)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 from fakes.checkpoints import write_anchor
 from fakes.ports import free_port
 
-from lowbit_ray.measure.accuracy.answers import JudgedItem, score_answers
+from lowbit_ray.measure.accuracy.answers import JudgedItem, score_sides
 from lowbit_ray.measure.accuracy.compare import compare
 from lowbit_ray.measure.accuracy.items import ContainmentTarget, Item, MathsTarget
 from lowbit_ray.measure.accuracy.lengths import check_lengths
@@ -84,7 +84,7 @@ def judged_by_engine(folder: Path, items: tuple[Item, ...], bad_answers: float) 
     with engine(folder) as endpoint:
         answers = asyncio.run(collect_answers(endpoint, items, PLAN, timeout_s=20))
     check_lengths(answers, folder / "tokenizer.json")
-    return score_answers(items, answers)
+    return score_sides(items, answers)[0]
 
 
 def test_an_engine_that_spoils_a_share_of_the_answers_drops_by_that_share(tmp_path: Path) -> None:
