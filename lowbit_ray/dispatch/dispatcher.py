@@ -234,7 +234,7 @@ class Dispatcher:
             leased = standing.state.status == "running" and _leased(standing, seen.at)
             if seen.places.get(standing.id) == "at work" or (leased and standing.id not in seen.places):
                 ahead = not leased or standing.lease is None or standing.lease.pod == "before"
-                found.append(AtWork(standing.id, standing.submission.participant, ahead))
+                found.append(AtWork.of(standing, ahead=ahead))
         return found
 
     def _waiting(self, seen: _Look) -> list[Waiting]:

@@ -51,8 +51,15 @@ class AtWork:
 
     id: str
     participant: str
+    scored: bool
     ahead: bool
     """Whether it has yet to get its pod."""
+
+    @staticmethod
+    def of(standing: Standing, *, ahead: bool) -> AtWork:
+        """A driver's place among the others follows from these."""
+        submission = standing.submission
+        return AtWork(standing.id, submission.participant, submission.split == "test", ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,8 @@ class Limits:
     """How many drivers run at a time."""
 
     ahead: int = 4
-    """Drivers of one shape of pod that fetch, check and wait for a pod, beside those for which one is free."""
+    """Drivers of one shape of pod that fetch, check and wait for a pod, beside those for which one is free. Those of
+    dev submissions keep no scored one from starting: it gets the next pod."""
     share: float = 0.25
     """As many as this share of those that hold such a pod, where that is more."""
     most: int = 256
@@ -75,7 +83,7 @@ def waiting(standings: Iterable[Standing]) -> list[Waiting]:
 def at_work(standings: Iterable[Standing]) -> list[AtWork]:
     """Those of them that are evaluated."""
     return [
-        AtWork(s.id, s.submission.participant, s.lease is None or s.lease.pod == "before")
+        AtWork.of(s, ahead=s.lease is None or s.lease.pod == "before")
         for s in standings
         if s.state.status == "running"
     ]
@@ -143,8 +151,9 @@ def to_start(
     the cluster holds at present, 0 where that is not known.
     """
     running = list(running)
-    ahead = Counter(shapes[work.id] for work in running if work.ahead and work.id in shapes)
-    on_pod = Counter(shapes[work.id] for work in running if not work.ahead and work.id in shapes)
+    known = [work for work in running if work.id in shapes]
+    ahead = Counter((shapes[work.id], work.scored) for work in known if work.ahead)
+    on_pod = Counter(shapes[work.id] for work in known if not work.ahead)
     room = limits.most - len(running)
     chosen: list[Waiting] = []
     for entry in ordered:
@@ -154,7 +163,8 @@ def to_start(
         if shape is None:
             continue
         free = max(0, pods(shape) - on_pod[shape])
-        if ahead[shape] < free + max(limits.ahead, math.ceil(on_pod[shape] * limits.share)):
-            ahead[shape] += 1
+        before = ahead[shape, True] + (0 if entry.scored else ahead[shape, False])
+        if before < free + max(limits.ahead, math.ceil(on_pod[shape] * limits.share)):
+            ahead[shape, entry.scored] += 1
             chosen.append(entry)
     return chosen

@@ -1,15 +1,17 @@
 """What befalls a cluster, one thing at a time: every evaluation ends with the score that it has undisturbed."""
 
+import contextlib
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 from cluster.scene import GPUS, Scene, wait_until
 
+from lowbit_ray.progress import read_progress
 from lowbit_ray.records import Record
 from lowbit_ray.submission import Submission
 
@@ -180,27 +182,39 @@ def test_a_new_head_goes_on_where_the_lost_one_was(scene: Scene) -> None:
         check(scene, submission, record)
 
 
-def test_a_scored_submission_gets_the_next_pod(scene: Scene) -> None:
-    """One GPU is left to them; three dev ones wait for it when the scored one comes."""
+@contextlib.contextmanager
+def taken(scene: Scene, gpus: int) -> Iterator[None]:
+    """So many GPUs are somebody else's until the block ends."""
     code = (
         "import sys, time, ray; ray.init(namespace='elsewhere'); "
         "from ray.util.placement_group import placement_group as group; "
-        "taken = group([{'GPU': 3}]); taken.wait(60); print('taken', flush=True); time.sleep(600)"
+        f"print('taken' if group([{{'GPU': {gpus}}}]).wait(60) else 'none', flush=True); time.sleep(600)"
     )
-    holder = scene.cluster.run("-c", code, log=scene.cluster.root / "holder.log")
+    log = scene.cluster.root / f"holder-of-{gpus}.log"
+    holder = scene.cluster.run("-c", code, log=log)
     try:
-        wait_until(lambda: "taken" in (scene.cluster.root / "holder.log").read_text(), scene.story)
-        dev = [scene.submit(f"dev {number}", split="dev") for number in range(4)]
-        with scene.dispatcher():
-            scene.wait_for_step(dev[0], "timed")
-            scored = scene.submit("scored", split="test")
-            records = scene.wait_for([*dev, scored])
+        wait_until(lambda: "taken" in log.read_text(), log.read_text)
+        yield
     finally:
         holder.kill()
         holder.wait()
-    began = {record.id: scene.began(record.id) for record in records}
-    # its driver takes a second to start: where the first dev one ends within it, the second gets its pod
-    assert scored.id in sorted(began, key=lambda name: began[name])[1:3]
+
+
+def test_a_scored_submission_gets_the_next_pod(scene: Scene) -> None:
+    """Four dev ones have waited for a pod before it comes, and one pod is free once all five wait."""
+
+    def waits(submission: Submission) -> bool:
+        progress = read_progress(scene.arena.ledger, submission.id)
+        return progress is not None and progress.what.startswith("waiting for a pod: ")
+
+    with taken(scene, GPUS - 1), scene.dispatcher():
+        with taken(scene, 1):
+            dev = [scene.submit(f"dev {number}", split="dev") for number in range(4)]
+            wait_until(lambda: all(map(waits, dev)), scene.story)
+            scored = scene.submit("scored", split="test")
+            wait_until(lambda: waits(scored), scene.story)
+        scene.wait_for([*dev, scored])
+    assert scored.id == min([*dev, scored], key=lambda one: scene.began(one.id)).id
 
 
 def test_nothing_is_left_of_any_of_it(scene: Scene) -> None:

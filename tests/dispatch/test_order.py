@@ -25,8 +25,8 @@ def names(ordered: list[Waiting]) -> list[str]:
     return [one.participant for one in ordered]
 
 
-def work(participant: str, name: str = "", *, ahead: bool = False) -> AtWork:
-    return AtWork(name or f"{next(NUMBERS):016x}", participant, ahead)
+def work(participant: str, name: str = "", *, ahead: bool = False, scored: bool = True) -> AtWork:
+    return AtWork(name or f"{next(NUMBERS):016x}", participant, scored, ahead)
 
 
 def test_the_oldest_of_a_participant_is_first() -> None:
@@ -84,6 +84,13 @@ def test_those_that_get_ready_already_count() -> None:
     ready = [work("a", ahead=True) for _ in range(3)]
     shapes = {one.id: GPU for one in [*queue, *ready]}
     assert to_start(queue, ready, shapes, Limits(ahead=4), none) == queue[:1]
+
+
+def test_dev_ones_that_get_ready_keep_no_scored_one_from_starting() -> None:
+    queue = [entry("a", scored=True) for _ in range(9)] + [entry("a") for _ in range(9)]
+    ready = [work("a", ahead=True, scored=False) for _ in range(4)] + [work("a", ahead=True)]
+    shapes = {one.id: GPU for one in [*queue, *ready]}
+    assert to_start(queue, ready, shapes, Limits(ahead=4), none) == queue[:3]
 
 
 def test_a_large_cluster_gets_more_of_them() -> None:
