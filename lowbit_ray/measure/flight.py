@@ -36,10 +36,15 @@ class Flights:
         bodies: Sequence[bytes],
         max_bytes: int,
         landed: Callable[[int], None],
+        *,
+        ripe_at: int = 0,
+        ripe: Callable[[], None] = lambda: None,
     ) -> None:
         self.session, self.url, self.bodies, self.max_bytes = session, url, bodies, max_bytes
         self.landed = landed
         """Called with the number of finished requests."""
+        self.ripe_at, self.ripe = ripe_at, ripe
+        """Called when a request has been read so many times."""
         self.timeout_s = session.timeout.sock_read or CONNECT_S
         self.submitted_s = [0.0] * len(bodies)
         self.reads: list[list[Read]] = [[] for _ in bodies]
@@ -95,6 +100,8 @@ class Flights:
                 async for data in response.content.iter_any():
                     reads.append(Read(clock() - start, data))
                     size += len(data)
+                    if len(reads) == self.ripe_at:
+                        self.ripe()
                     if size > self.max_bytes:
                         raise EngineAnswerError(
                             "the answer is too large", where=COMPLETIONS, found=f"> {self.max_bytes} bytes"

@@ -8,6 +8,8 @@ here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import re
 import time
 from dataclasses import dataclass, field
@@ -32,6 +34,8 @@ is prefill, the pool must be seen in use as well."""
 LONGEST_POLL_S = 2.0
 SHARE = 0.01
 """Of the server's time that readings may take: it renders its page on the loop that streams tokens."""
+RARER = 4
+"""Pauses are so many times as long once requests say when they are about to end: those moments have the peaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,17 @@ def _values(text: str, name: str) -> list[float]:
 
 @dataclass(slots=True)
 class GaugeWatch:
-    """Keeps pages of /metrics while a workload runs; at its end, reads them and keeps the peaks."""
+    """Keeps pages of /metrics while a workload runs; at its end, reads them and keeps the peaks.
+
+    A pool is as full as it gets just before a request ends and gives its blocks back, often for less time than lies
+    between two readings: who runs the load calls `look` then, so that a peak is no matter of luck.
+    """
 
     session: aiohttp.ClientSession
     endpoint: Endpoint
     poll_s: float
-    """Seconds between readings; the first ones come quicker, for short workloads, and later ones slower where the
-    server takes long to answer, so that watching it does not slow it down."""
+    """Seconds between readings; the first ones come quicker, for short workloads, and later ones slower where a page
+    costs the server much, so that watching it does not slow it down."""
     kv_usage: float | None = None
     running: float | None = None
     busy_readings: int = 0
@@ -88,6 +96,10 @@ class GaugeWatch:
     first: Gauges | None = None
     last: Gauges | None = None
     _pages: list[str] = field(default_factory=list, repr=False)
+    _cost_s: float = math.inf
+    """What a page costs the server: its quickest answer, as later ones wait for the engine's work too."""
+    _told: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    _told_at: float = -math.inf
     _task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def __aenter__(self) -> GaugeWatch:
@@ -110,6 +122,13 @@ class GaugeWatch:
         for page in self._pages:
             self._note(read_gauges(page))
 
+    def look(self) -> None:
+        """A request is about to end: takes a reading now, unless the last such moment was just before."""
+        now = time.perf_counter()
+        if now - self._told_at >= self._cost_s / SHARE:
+            self._told_at = now
+            self._told.set()
+
     @property
     def prefix_hits(self) -> float | None:
         """Hits, in tokens, since the watch began."""
@@ -129,12 +148,13 @@ class GaugeWatch:
         began = time.perf_counter()
         pause = min(FIRST_POLL_S, self.poll_s)
         while True:
-            await asyncio.sleep(pause)
-            asked = time.perf_counter()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), pause)
+            self._told.clear()
             await self._keep()
-            now = time.perf_counter()
-            usual = min(max(self.poll_s, (now - asked) / SHARE), LONGEST_POLL_S)
-            pause = min(2 * pause, usual, max(SOON_S, STEP * (now - began)))
+            rarer = RARER if math.isfinite(self._told_at) else 1
+            usual = min(max(self.poll_s, rarer * self._cost_s / SHARE), LONGEST_POLL_S)
+            pause = min(2 * pause, usual, max(SOON_S, STEP * (time.perf_counter() - began)))
 
     async def _keep(self) -> None:
         page = await self._get()
@@ -142,7 +162,10 @@ class GaugeWatch:
             self._pages.append(page)
 
     async def _get(self) -> str | None:
-        return await get_text(self.session, self.endpoint, METRICS)
+        asked = time.perf_counter()
+        page = await get_text(self.session, self.endpoint, METRICS)
+        self._cost_s = min(self._cost_s, time.perf_counter() - asked)
+        return page
 
     def _note(self, now: Gauges) -> None:
         self.last = now

@@ -33,6 +33,8 @@ Progress = Callable[[int, int], None]
 BYTES_A_TOKEN = 2**13
 BYTES_A_PROMPT_TOKEN = 16
 BYTES_BESIDE = 2**20
+RIPE = 2
+"""Tokens before its end at which a request counts as about to end, where the server sends each in a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,13 @@ async def negotiate(session: aiohttp.ClientSession, endpoint: Endpoint, prompt: 
 
 
 async def run_load(
-    session: aiohttp.ClientSession, endpoint: Endpoint, load: Load, progress: Progress | None = None
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    load: Load,
+    progress: Progress | None = None,
+    ripe: Callable[[], None] = lambda: None,
 ) -> LoadResult:
-    """Sends every prompt and waits for every answer.
+    """Sends every prompt and waits for every answer; calls `ripe` as each is about to end.
 
     Raises EngineAnswerError for the first request that fails, with its number and reason; requests still in
     flight are then cancelled.
@@ -113,6 +119,8 @@ async def run_load(
         bodies,
         most,
         lambda done: progress and progress(done, len(bodies)),
+        ripe_at=max(1, load.output_len - RIPE),
+        ripe=ripe,
     )
     workers = min(load.concurrency, len(bodies))
     watch = asyncio.ensure_future(flights.watch())

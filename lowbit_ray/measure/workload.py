@@ -81,7 +81,7 @@ async def run_workload(
         )
         passes = await _warm_up(session, endpoint, load, warm_up)
         async with GaugeWatch(session, endpoint, poll_s) as watch:
-            result = await run_load(session, endpoint, load, progress)
+            result = await run_load(session, endpoint, load, progress, watch.look)
     run = summarize(name, load, result, watch, passes)
     check_run(run, workload, cpu_share_limit=cpu_share_limit)
     outputs = tuple(
