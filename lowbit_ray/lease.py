@@ -1,7 +1,9 @@
 """Who is evaluating a submission: one lease object, renewed while its holder lives.
 
-A holder that dies stops renewing, and after `EXPIRES_S` anybody may take over. The lease carries the GPU seconds
-that were used under it, so that a killed evaluation's cost is known to whoever comes next.
+A holder that dies stops renewing, and after `EXPIRES_S` anybody may take over. Clocks of hosts differ: whoever takes a
+lease over that was not released watches it for a while first, since one that is still renewed has not expired. The
+lease carries the GPU seconds that were used under it, so that a killed evaluation's cost is known to whoever comes
+next.
 """
 
 from __future__ import annotations
@@ -11,18 +13,23 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 from lowbit_ray.errors import InfraError, LedgerError, LowbitError
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
 
-__all__ = ["EXPIRES_S", "Lease", "LeaseHeld", "Tenure", "hold", "read_lease"]
+__all__ = ["EXPIRES_S", "Lease", "LeaseHeld", "Tenure", "hold", "read_lease", "this_host"]
 
 EXPIRES_S = 60.0
 RENEW_S = 10.0
+WATCH_S = 2.5 * RENEW_S
+"""How long an expired lease is watched before it is taken over."""
+LOOK_S = 0.5
 
 
 class Lease(_Frozen):
@@ -126,10 +133,13 @@ def hold(ledger: Ledger, submission: str) -> Iterator[Tenure]:
 
     def renew() -> None:
         while not done.wait(RENEW_S):
-            with contextlib.suppress(
-                LedgerError
-            ):  # the store may be away for a while; the next renewal tells
+            try:
                 tenure.renew()
+            except LedgerError:
+                continue  # the store may be away for a while; the next renewal tells
+            except Exception:
+                tenure.lost.set()  # nobody would renew it any more
+                raise
 
     thread = threading.Thread(target=renew, name=f"lease-{submission}", daemon=True)
     thread.start()
@@ -166,29 +176,50 @@ def attempts(ledger: Ledger, submission: str) -> list[Lease]:
 
 
 def _take(ledger: Ledger, submission: str) -> Lease:
-    at = datetime.now(UTC)
-    holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    holder = f"{this_host()}:{os.getpid()}:{secrets.token_hex(4)}"
     entry = ledger.read(key(submission))
     if entry is None:
-        lease = Lease(holder=holder, attempt=0, renewed_at=at)
+        lease = Lease(holder=holder, attempt=0, renewed_at=datetime.now(UTC))
         taken = ledger.create(key(submission), lease.model_dump_json().encode())
     else:
         last = Lease.model_validate_json(entry.data)
-        if last.held(at):
+        if last.held(datetime.now(UTC)) or _moves(ledger, submission, last, entry.version):
             raise LeaseHeld("the submission is being evaluated", where=submission, found=last.holder)
         # a holder that died without releasing did so by no fault of the participant's
         record_attempt(ledger, submission, last if last.released else last.model_copy(update={"ours": True}))
-        lease = Lease(holder=holder, attempt=last.attempt + 1, renewed_at=at)
+        lease = Lease(holder=holder, attempt=last.attempt + 1, renewed_at=datetime.now(UTC))
         taken = ledger.swap(key(submission), lease.model_dump_json().encode(), entry.version)
     if not taken:
         raise LeaseHeld("another process took the submission at the same moment", where=submission)
     return lease
 
 
+def _moves(ledger: Ledger, submission: str, last: Lease, version: str) -> bool:
+    """Whether a lease that looks expired is renewed after all: its holder's clock, or ours, is wrong."""
+    if last.released or _same_host_and_dead(last):
+        return False
+    deadline = time.monotonic() + WATCH_S
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        entry = ledger.read(key(submission))
+        if entry is None or entry.version != version:
+            return True
+    return False
+
+
+def this_host() -> str:
+    """This host as holders name it: hosts made from one image have one name, and so may containers of one host, which
+    do not see each other's processes."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return f"{socket.gethostname()}/{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+    return socket.gethostname()
+
+
 def _same_host_and_dead(lease: Lease) -> bool:
     """A holder on this host whose process is gone need not be waited for."""
     host, process, _ = lease.holder.rsplit(":", 2)
-    if host != socket.gethostname():
+    if host != this_host():
         return False
     try:
         os.kill(int(process), 0)
