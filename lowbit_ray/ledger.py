@@ -5,7 +5,7 @@ Processes may be killed at any moment: an object is either whole or absent, and 
 
     submissions/<id>/submission.json    what was handed in                    created once
     submissions/<id>/lease.json         who is evaluating it                  swapped
-    submissions/<id>/stages/<name>.json what a stage measured                 created once
+    submissions/<id>/stages/<name>.json what a stage measured, and by what    created once, swapped by another plan
     submissions/<id>/attempts/<n>.json  what an attempt held and how it ended created once
     submissions/<id>/record.json        the public record                     created once
     accepted/<time>-<id>                the order of arrival                  created once, after submission.json
@@ -128,7 +128,10 @@ class FolderLedger:
             entry = self.read(key)
             if entry is None or entry.version != version:
                 return False
-            self._path(key).unlink()
+            try:
+                self._path(key).unlink()
+            except OSError as error:
+                raise _failed("removed", self._path(key), error) from None
         return True
 
     def _path(self, key: str) -> Path:
@@ -137,8 +140,15 @@ class FolderLedger:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        with (self.root / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # given up by the kernel when the process dies
+        try:
+            file = (self.root / ".lock").open("w")
+        except OSError as error:
+            raise _failed("locked", self.root, error) from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)  # given up by the kernel when the process dies
+            except OSError as error:
+                raise _failed("locked", self.root, error) from None
             yield
 
 
@@ -191,11 +201,14 @@ def _whole_file(path: Path, data: bytes) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise _failed("written", folder, error) from None
 
 
 def _failed(what: str, path: Path, error: OSError) -> LedgerError:

@@ -163,6 +163,22 @@ def test_a_full_disk_is_said_and_loses_nothing(folder: FolderLedger) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
+def test_a_folder_that_goes_away_at_any_moment_is_a_fault_of_the_store(folder: FolderLedger) -> None:
+    """Also between the read and the write of a swap: whoever renews a lease tries again, and does not end."""
+    folder.create("a", b"1")
+    entry = folder.read("a")
+    assert entry is not None
+    folder.root.rename(folder.root.with_name("away"))
+    folder.root.write_text("")
+    for verb in (
+        lambda: folder.swap("a", b"2", entry.version),
+        lambda: folder.remove("a", entry.version),
+        lambda: folder.create("b", b"2"),
+    ):
+        with pytest.raises(LedgerError):
+            verb()
+
+
 def test_a_ledger_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="ftp://"):
         open_ledger("ftp://somewhere")
