@@ -33,9 +33,11 @@ LOOK_S = 2.0
 CLAIM_S = 5.0
 SETTLE_S = 1.0
 YIELDS = 5
-"""So often is a place given back for another's turn: whoever does not take it five times cannot."""
+"""How often a place is given back for another's turn: who does not take it by then cannot."""
 YIELD_S = 2.0
 """Ray looks at each group that waits about once a second."""
+KEPT_S = 20.0
+"""How long a node that runs empty for somebody else is left alone before it is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,12 @@ def find_place(
     """Waits until `deadline` (monotonic clock) for a place, and lets those go first whose turn it is.
 
     `waiting` is told about every two seconds what is missing; it may raise, which ends the wait. Raises NoPodError
-    that names the resource which no node can give.
+    that names the resource which no node can give. A node that runs empty for somebody else's larger pod is avoided.
     """
-    yields = YIELDS
+    yields, kept, kept_until = YIELDS, frozenset[str](), 0.0
     while True:
-        avoided = _avoided(shape, quarantined())
+        kept = kept if time.monotonic() < kept_until else frozenset()
+        avoided = _avoided(shape, quarantined()) | kept
         group = placement_group(
             [bundle_of(shape)],
             strategy="STRICT_PACK",
@@ -98,13 +101,14 @@ def find_place(
                 why = unmet(shape, alive_nodes(), out)
                 if time.monotonic() > deadline:
                     raise _no_pod(shape, why)
-                waiting(why)
-                if _avoided(shape, out) != avoided:
+                waiting(f"{why}; a node runs empty for a larger pod" if kept else why)
+                if _avoided(shape, out) | kept != avoided or (kept and time.monotonic() > kept_until):
                     break  # a node was freed, closed or taken out of service: ask anew
             else:
                 behind = yields > 0 and _is_behind(turn, shape)
-                place = None if behind else _claimed(shape, group)
-                if place is not None:
+                if not behind and (theirs := _kept(turn, shape, group, quarantined())):
+                    kept, kept_until = kept | theirs, time.monotonic() + KEPT_S
+                elif not behind and (place := _claimed(shape, group)) is not None:
                     return place
                 yields -= behind
                 if time.monotonic() > deadline:
@@ -126,6 +130,19 @@ def _is_behind(turn: Turn, shape: PodShape) -> bool:
     return True
 
 
+def _kept(turn: Turn, shape: PodShape, group: PlacementGroup, quarantined: Collection[str]) -> frozenset[str]:
+    """The node that the group got, where it runs empty for somebody else who needs more; otherwise none."""
+    nodes = [node for node in alive_nodes() if node.id not in quarantined]
+    kept = turn.kept(placement_group_table().values(), bundle_of(shape), nodes)
+    return frozenset(kept & {_node_of(group)})
+
+
+def _node_of(group: PlacementGroup) -> str:
+    """Id of the node of a group that was given; empty where that has died."""
+    name: str = placement_group_table(group)["bundles_to_node_id"][0]
+    return name
+
+
 def _avoided(shape: PodShape, quarantined: Collection[str]) -> frozenset[str]:
     """Ids of nodes that the group must not get."""
     nodes = alive_nodes()
@@ -142,7 +159,7 @@ def _selector(shape: PodShape, avoided: Collection[str]) -> dict[str, str]:
 
 def _claimed(shape: PodShape, group: PlacementGroup) -> Place | None:
     """The group with its node's claim; None where somebody else was quicker, or the node has died."""
-    name = placement_group_table(group)["bundles_to_node_id"][0]
+    name = _node_of(group)
     node = next((node for node in alive_nodes() if node.id == name), None)
     if node is None:
         return None

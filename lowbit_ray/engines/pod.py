@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lowbit_ray.engines.actor import EngineActor, PodFacts
 from lowbit_ray.engines.placement import Place, find_place
-from lowbit_ray.engines.quarantine import Quarantined, list_quarantined, quarantine
+from lowbit_ray.engines.quarantine import Quarantined, quarantine, quarantined_nodes
 from lowbit_ray.engines.turn import Turn
 from lowbit_ray.errors import DirtyDeviceError, LowbitError, PodError
 from lowbit_ray.ledger import Ledger
@@ -37,6 +37,10 @@ START_S = 180.0
 """The actor's process, and the look at its devices."""
 SETTLE_S = 60.0
 """How long a device may take until the memory of what ended is free."""
+HUNG_S = 600.0
+"""How long a node is left alone on which an actor did not answer in time."""
+CALL_S = 1800.0
+"""Longest that any call on a pod may take that is not given a time of its own."""
 
 
 @dataclass(slots=True)
@@ -65,18 +69,28 @@ class Pod:
         return 0.0
 
     def call(
-        self, method: str, *arguments: object, watch: Callable[[dict[str, Any]], None] | None = None
+        self,
+        method: str,
+        *arguments: object,
+        watch: Callable[[dict[str, Any]], None] | None = None,
+        limit_s: float = CALL_S,
     ) -> Any:
-        """Calls a method of the actor and waits for it; `watch` gets its progress about every second.
+        """Calls a method of the actor and waits for it; `watch` gets its progress about every second, and may raise.
 
-        An error raised there is raised here as itself. PodError where the actor or its node is lost.
+        An error raised there is raised here as itself. PodError where the actor or its node is lost, or has not
+        answered within `limit_s`.
         """
         reference = getattr(self.actor, method).remote(*arguments)
+        deadline = time.monotonic() + limit_s
         try:
             while not ray.wait([reference], timeout=POLL_S)[0]:
+                if time.monotonic() > deadline:
+                    raise _hangs(method, limit_s)
                 if watch is not None:
-                    watch(ray.get(self.actor.progress.remote()))
+                    watch(ray.get(self.actor.progress.remote(), timeout=limit_s))
             return ray.get(reference)
+        except GetTimeoutError:
+            raise _hangs(method, limit_s) from None
         except RayTaskError as error:
             if isinstance(error.cause, LowbitError):
                 raise error.cause from None  # the actor's traceback is in its own log
@@ -90,6 +104,15 @@ class Pod:
             ) from None
 
 
+def _hangs(method: str, limit_s: float) -> PodError:
+    return PodError(
+        "the pod does not answer",
+        where=method,
+        found=f"nothing within {limit_s:.0f} s",
+        remedy="It is tried again; look at the devices of its host.",
+    )
+
+
 @contextlib.contextmanager
 def open_pod(
     shape: PodShape,
@@ -99,14 +122,15 @@ def open_pod(
     found_by: str,
     waiting: Callable[[str], None],
     scored: bool = False,
+    since: float | None = None,
     settle_s: float = SETTLE_S,
 ) -> Iterator[Pod]:
     """Waits for a pod of this shape and holds it.
 
     `device` is what the engines run on: tests give CPU engines pods with GPUs that do not exist. Nodes in the
     ledger's quarantine are avoided; `found_by` is noted where a node is put there. `waiting` is told what is
-    missing while there is no pod, and may raise. Pods go to `scored` submissions first. A device gets `settle_s`
-    until it has to be clean.
+    missing while there is no pod, and may raise. Pods go to `scored` submissions first, then to who has been at it the
+    longest, `since` by the wall clock. A device gets `settle_s` until it has to be clean.
 
     Raises NoPodError, naming the resource that no node can give, when `shape.wait_s` has passed; DirtyDeviceError
     where a device is not clean between two engines.
@@ -117,7 +141,7 @@ def open_pod(
         ledger,
         found_by,
         waiting,
-        Turn(scored),
+        Turn(scored, since or time.time(), shape.accelerator, alone=not shape.may_share_host),
     )
     opened = time.monotonic()
     try:
@@ -141,14 +165,16 @@ def _clean_place(
     """A place whose actor is up and whose devices are clean, before the deadline.
 
     A node that dies meanwhile, is not clean or whose devices do not answer is not the evaluation's end: another
-    one is looked for.
+    one is looked for, and one that hung (a driver may never answer about a lost GPU) is left alone for a while.
     """
-    deadline = time.monotonic() + shape.wait_s
+    deadline, hung = time.monotonic() + shape.wait_s, dict[str, float]()
     while True:
         place = find_place(
             shape,
             deadline=deadline,
-            quarantined=lambda: list_quarantined(ledger),
+            quarantined=lambda: (
+                quarantined_nodes(ledger) | {n for n, end in hung.items() if end > time.monotonic()}
+            ),
             waiting=waiting,
             turn=turn,
         )
@@ -167,6 +193,8 @@ def _clean_place(
                 raise
             elif time.monotonic() > deadline:
                 raise PodError("no pod came up", where=place.node.name, found=fault) from None
+            elif isinstance(error, GetTimeoutError):
+                hung[place.node.id] = time.monotonic() + HUNG_S
             waiting(f"another node, as {place.node.name} is out: {str(fault).partition(chr(10))[0]}")
 
 
@@ -189,7 +217,7 @@ def _stop_actor(actor: Any, dirty: Callable[[DirtyDeviceError], None]) -> None:
             dirty(error.cause)
     except Exception:  # noqa: S110  # whatever state it is in, it is killed next
         pass
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the cluster itself may be gone
         ray.kill(actor)
 
 

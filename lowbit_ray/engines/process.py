@@ -42,7 +42,8 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 TAG = "LOWBIT_ENGINE"
 """A variable that every process of one engine has, unless it wipes its environment."""
 POLL_S = 0.1
-SETTLE_S = 0.5
+SETTLE_S = 5.0
+"""How long an engine may take to be seen dead after its last answer."""
 LAST_RESORT_S = 45.0
 """How long the supervisor may take beyond the grace, more than its own limit for killing."""
 
@@ -286,9 +287,12 @@ class EngineProcess:
         )
 
     def _check_owner(self) -> None:
-        if self._sandbox is not None or listens(self.port, self.tree()):  # nobody else can listen there
-            return
-        time.sleep(SETTLE_S)  # it may have answered with its last breath
-        if not self.alive():
-            raise self.death()
-        raise PodError("another process answers on the engine's port", where=self.address)
+        deadline = time.monotonic() + SETTLE_S
+        while self._sandbox is None and not listens(
+            self.port, self.tree()
+        ):  # else nobody else can listen there
+            if not self.alive():  # it has answered with its last breath
+                raise self.death()
+            if time.monotonic() > deadline:
+                raise PodError("another process answers on the engine's port", where=self.address)
+            time.sleep(POLL_S)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
 
-__all__ = ["Quarantined", "list_quarantined", "quarantine", "release"]
+__all__ = ["Quarantined", "list_quarantined", "quarantine", "quarantined_nodes", "release"]
 
 PREFIX = "nodes/"
 
@@ -35,6 +35,11 @@ class Quarantined(_Frozen):
 def quarantine(ledger: Ledger, found: Quarantined) -> bool:
     """Takes a node out of service; False where it is out already."""
     return ledger.create(f"{PREFIX}{found.node}.json", found.model_dump_json().encode())
+
+
+def quarantined_nodes(ledger: Ledger) -> set[str]:
+    """Ids of all nodes that are out of service, by one listing: whoever waits for a pod asks every other second."""
+    return {key.removeprefix(PREFIX).removesuffix(".json") for key in ledger.keys(PREFIX)}
 
 
 def list_quarantined(ledger: Ledger) -> dict[str, Quarantined]:

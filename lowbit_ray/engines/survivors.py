@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from lowbit_ray.errors import PodError
+from lowbit_ray.errors import DirtyDeviceError
 
 __all__ = ["descendants", "end_survivors"]
 
@@ -29,7 +29,7 @@ def descendants(pid: int | None) -> list[psutil.Process]:
 def end_survivors(members: set[psutil.Process], mark: str, *, spare: int | None, where: Path) -> None:
     """Kills those of `members` that still run, and every process with the variable `mark`; `spare` is a pid.
 
-    PodError that names them when some survive SIGKILL.
+    DirtyDeviceError that names them when some survive SIGKILL: their node goes into quarantine.
     """
     left: list[psutil.Process] = []
     for _ in range(LOOKS):
@@ -40,7 +40,7 @@ def end_survivors(members: set[psutil.Process], mark: str, *, spare: int | None,
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(POLL_S)
-    raise PodError(
+    raise DirtyDeviceError(
         "processes of an engine survived SIGKILL",
         where=str(where),
         found=", ".join(str(process.pid) for process in left),

@@ -17,10 +17,12 @@ import pytest
 import ray
 from fakes.cluster import FakeCluster
 
-from lowbit_ray.engines.placement import alive_nodes
+from lowbit_ray.engines import pod as pod_module
+from lowbit_ray.engines.placement import Place, alive_nodes, find_place
 from lowbit_ray.engines.pod import Pod, open_pod
 from lowbit_ray.engines.quarantine import list_quarantined, release
-from lowbit_ray.errors import DirtyDeviceError, PodError
+from lowbit_ray.engines.turn import Turn
+from lowbit_ray.errors import DirtyDeviceError, NoPodError, PodError
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.tasks import PodShape
 
@@ -172,6 +174,73 @@ def test_whoever_is_told_of_the_wait_may_end_it(hosts: Hosts) -> None:
 
     with pytest.raises(InterruptedError, match="only 4 GPU"), hosts.pod(tensor_parallel=8, waiting=cancelled):
         pass
+
+
+def place(gpus: int, since: float, wait_s: float, waiting: Callable[[str], None] = lambda _: None) -> Place:
+    """Without an actor, of one who has been at it since then."""
+    shape = PodShape(tensor_parallel=gpus, accelerator="H200", cpus=1, memory_gib=0.1, may_share_host=True)
+    return find_place(
+        shape,
+        deadline=time.monotonic() + wait_s,
+        quarantined=lambda: (),
+        waiting=waiting,
+        turn=Turn(scored=False, since=since, accelerator="H200", alone=False),
+    )
+
+
+@pytest.mark.usefixtures("hosts")
+def test_one_that_needs_a_whole_host_is_not_passed_over_for_ever_by_those_that_need_a_gpu() -> None:
+    now, told = time.time(), list[str]()
+    with contextlib.ExitStack() as held, ThreadPoolExecutor(1) as pool:
+        small = [place(1, now - 200, 60) for _ in range(7)]
+        for one in small:
+            held.callback(one.give_back)
+        emptier = min(
+            {one.node.id for one in small}, key=lambda node: sum(one.node.id == node for one in small)
+        )
+        asking = threading.Event()
+        large = pool.submit(place, 4, now - 100, 120, lambda _: asking.set())
+        assert asking.wait(60)
+        with pytest.raises(NoPodError):  # although a GPU is free
+            place(1, now, 5, told.append)
+        assert any("runs empty for a larger pod" in why for why in told)
+        for one in small:
+            if one.node.id == emptier:
+                one.give_back()
+        got = large.result(120)
+        held.callback(got.give_back)
+    assert got.node.id == emptier
+
+
+def test_a_call_that_is_never_answered_ends_as_a_fault_of_ours(hosts: Hosts) -> None:
+    @ray.remote(num_cpus=0, max_concurrency=2)
+    class Stuck:
+        def footprint(self) -> None:
+            time.sleep(3600)
+
+        def progress(self) -> dict[str, Any]:
+            return {}
+
+    actor = Stuck.remote()
+    pod = Pod(actor=actor, gpus=0, facts=Any, opened=0.0, node=next(iter(hosts.nvml)))  # type: ignore[arg-type]
+    with pytest.raises(PodError, match="does not answer"):
+        pod.call("footprint", watch=lambda _: None, limit_s=3)
+    ray.kill(actor)
+
+
+def test_a_node_whose_driver_hangs_is_left_alone_for_a_while(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost GPU can do that; the node is the one that Ray would give again and again."""
+    monkeypatch.setattr(pod_module, "START_S", 20.0)
+    monkeypatch.setattr(pod_module, "HUNG_S", 60.0)
+    first, second = hosts.nvml
+    hosts.say(first, driver={"hangs_s": 3600})
+    with hosts.pod("cuda", wait_s=240) as one:
+        assert one.node == second
+        with pytest.raises(PodError), hosts.pod("cuda", wait_s=25):  # the other one has to try the first node
+            pass
+    assert list_quarantined(hosts.ledger) == {}
 
 
 def dirty_all(hosts: Hosts, node: str) -> None:

@@ -16,8 +16,10 @@ import psutil
 import pytest
 from watching import gone, wait_for
 
+from lowbit_ray.engines import survivors
 from lowbit_ray.engines.process import EngineProcess
-from lowbit_ray.errors import EngineStartError, PodError
+from lowbit_ray.engines.survivors import end_survivors
+from lowbit_ray.errors import DirtyDeviceError, EngineStartError, PodError
 
 MakeEngine = Callable[..., EngineProcess]
 
@@ -33,7 +35,7 @@ def test_stopping_ends_children_setsid_grandchildren_and_those_that_ignore_sigte
     assert not engine.alive()
 
 
-def test_lesson_64_a_daemon_is_found_and_ended(make_engine: MakeEngine) -> None:
+def test_a_daemon_is_found_and_ended(make_engine: MakeEngine) -> None:
     engine = make_engine("daemon", kind="launch").start()
     tree = engine.tree()
     assert [os.getsid(one.pid) != os.getsid(0) for one in tree] == [True]
@@ -42,8 +44,17 @@ def test_lesson_64_a_daemon_is_found_and_ended(make_engine: MakeEngine) -> None:
 
 
 def test_our_vllm_may_not_turn_into_a_daemon(make_engine: MakeEngine) -> None:
-    with pytest.raises(EngineStartError):
-        make_engine("daemon").start()
+    """It may answer in the moment before its first process has ended and all of it with that; then it is dead."""
+    engine = make_engine("daemon", start_timeout_s=120)
+
+    def start_and_ask() -> None:
+        engine.start()
+        assert wait_for(lambda: not engine.alive())
+        engine.probe()
+
+    with pytest.raises(EngineStartError, match="the engine died"):
+        start_and_ask()
+    assert engine.tree() == []
 
 
 def test_a_process_that_wiped_its_environment_and_fled_is_ended(make_engine: MakeEngine) -> None:
@@ -54,7 +65,7 @@ def test_a_process_that_wiped_its_environment_and_fled_is_ended(make_engine: Mak
     assert gone(tree)
 
 
-def test_lesson_66_the_first_process_dying_ends_the_rest(make_engine: MakeEngine) -> None:
+def test_the_first_process_dying_ends_the_rest(make_engine: MakeEngine) -> None:
     engine = make_engine("family").start()
     tree = engine.tree()
     first = min(tree, key=lambda one: one.create_time())
@@ -73,10 +84,26 @@ def test_a_stubborn_engine_is_killed_after_the_grace(make_engine: MakeEngine) ->
     assert engine.tree() == []
 
 
+def test_what_survives_even_sigkill_puts_its_node_into_quarantine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process does that hangs in a driver."""
+
+    class Hanging(psutil.Process):
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(survivors, "LOOKS", 2)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as process:
+        with pytest.raises(DirtyDeviceError, match=str(process.pid)):
+            end_survivors({Hanging(process.pid)}, "NO=mark", spare=None, where=tmp_path)
+        process.kill()
+
+
 def test_stopping_twice_is_harmless(make_engine: MakeEngine) -> None:
     engine = make_engine("good").start()
     engine.stop()
     engine.stop()
+    assert not engine.alive()
 
 
 def test_an_error_in_the_body_stops_the_engine(make_engine: MakeEngine) -> None:
@@ -144,9 +171,7 @@ time.sleep(3600)
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["alone", "with its process group"])
-def test_lessons_65_and_67_a_starter_killed_outright_leaves_no_process(
-    tmp_path: Path, whole_group: bool
-) -> None:
+def test_a_starter_killed_outright_leaves_no_process(tmp_path: Path, whole_group: bool) -> None:
     root = Path(__file__).parents[2]
     program = STARTER.format(path=[str(root), str(root / "tests" / "engines")], folder=str(tmp_path))
     starter = subprocess.Popen(

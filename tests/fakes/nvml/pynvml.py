@@ -1,13 +1,15 @@
 """NVML of a host whose GPUs do not exist, for processes that have this folder on PYTHONPATH.
 
 FAKE_NVML names a JSON file, {"<index>": {"used_gib": 1.5, "pids": [7]}}; a GPU that it leaves out is unused, and
-{"driver": {"gone": true}} is a host whose driver does not answer; "count" is the number of its GPUs.
+{"driver": {"gone": true}} is a host whose driver does not answer, {"driver": {"hangs_s": 60}} one whose driver answers
+after a minute; "count" is the number of its GPUs.
 """
 
 # ruff: noqa: N802, N816 - the names are NVML's
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +28,7 @@ def _gpu(handle):
 
 
 def nvmlInit():
+    time.sleep(_gpu("driver").get("hangs_s", 0))
     if _gpu("driver").get("gone"):
         raise NVMLError("Driver Not Loaded")
 
