@@ -105,8 +105,9 @@ class Dispatcher:
         InfraError where the ledger or Ray does not answer: look again later, nothing is lost.
         """
         self._index.refresh()
-        held = tickets.read_all(self._ledger)
-        seen = _Look(datetime.now(UTC), held)
+        blocked: dict[str, str] = {}
+        held = tickets.read_all(self._ledger, blocked)
+        seen = _Look(datetime.now(UTC), held, places=dict.fromkeys(blocked, "later"), blocked=blocked)
         for name, each in held.items():
             seen.places[name] = self._settle(name, each, seen)
         running = self._at_work(seen)

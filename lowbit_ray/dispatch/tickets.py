@@ -6,8 +6,11 @@ The object goes when the submission has its verdict.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from pydantic import ValidationError
 
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.rules import _Frozen
@@ -15,6 +18,8 @@ from lowbit_ray.rules import _Frozen
 __all__ = ["Backoff", "Held", "Ticket", "first", "issue", "read_all", "replace", "withdraw"]
 
 PREFIX = "dispatch/"
+READERS = 16
+"""A store over the network answers slowly, but many at once."""
 
 
 class Ticket(_Frozen):
@@ -79,14 +84,21 @@ def first(at: datetime) -> Ticket:
     return Ticket(since=at)
 
 
-def read_all(ledger: Ledger) -> dict[str, Held]:
-    """All tickets, by submission."""
+def read_all(ledger: Ledger, unreadable: dict[str, str] | None = None) -> dict[str, Held]:
+    """All tickets, by submission; those that are not of this version are left out, and `unreadable` says why."""
     found: dict[str, Held] = {}
-    for key in ledger.keys(PREFIX):
-        entry = ledger.read(key)
-        if entry is not None:
-            name = key.removeprefix(PREFIX).removesuffix(".json")
+    keys = ledger.keys(PREFIX)
+    with ThreadPoolExecutor(READERS) as readers:
+        entries = list(readers.map(ledger.read, keys))
+    for key, entry in zip(keys, entries, strict=True):
+        name = key.removeprefix(PREFIX).removesuffix(".json")
+        if entry is None:
+            continue  # withdrawn meanwhile
+        try:
             found[name] = Held(Ticket.model_validate_json(entry.data), entry.version)
+        except ValidationError as error:
+            if unreadable is not None:
+                unreadable[name] = f"its ticket: {str(error)[:200]}"
     return found
 
 

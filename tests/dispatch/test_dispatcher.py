@@ -323,6 +323,15 @@ def test_an_unknown_task_blocks_nobody_else(scene: Scene) -> None:
     assert "no such task" in status.blocked[unknown]
 
 
+def test_a_ticket_of_another_release_stops_nobody_else(scene: Scene) -> None:
+    odd, good = scene.submit(2)
+    assert scene.ledger.create(f"dispatch/{odd}.json", b'{"since": "2026-01-01T00:00:00Z", "later": 1}')
+    status = scene.dispatcher().look()
+    assert status.started == (good,)
+    assert status.queue == ()
+    assert "its ticket" in status.blocked[odd]
+
+
 def test_one_whose_record_is_of_another_release_is_not_evaluated_again(scene: Scene) -> None:
     [name] = scene.submit()
     dispatcher = scene.dispatcher()
