@@ -8,7 +8,9 @@ milliseconds, the first one seconds.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,7 +35,9 @@ from lowbit_ray.submission import Submission
 __all__ = ["Cancellation", "Flag", "Index", "Standing", "accept"]
 
 SKEW = timedelta(minutes=10)
-"""Clocks of those who accept may differ by so much: arrivals are listed again from this long before the last."""
+"""Clocks of those who accept may differ by as much: arrivals are listed again from this long before the last."""
+WHOLE_S = 600.0
+"""After so long all of them are: one that was half accepted, or imported, comes with a time of long ago."""
 HEAD = 64
 """So many of the queue's first are read again at each refresh."""
 WINDOW = 200
@@ -56,8 +60,11 @@ def accept(ledger: Ledger, submission: Submission) -> bool:
 class Index:
     """All submissions of a ledger, as of the last `refresh`; reading needs no lock and never waits."""
 
-    def __init__(self, ledger: Ledger, *, workers: int = 16) -> None:
+    def __init__(self, ledger: Ledger, *, workers: int = 16, whole_s: float = WHOLE_S) -> None:
+        """workers: threads that read at once. whole_s: after so long all arrivals are listed again."""
         self._ledger = ledger
+        self._whole_s = whole_s
+        self._listed_at = -math.inf  # all of them, by the monotonic clock
         self._workers = workers
         self._lock = threading.Lock()
         self._standings: dict[str, Standing] = {}
@@ -78,8 +85,10 @@ class Index:
     def refresh(self) -> None:
         """Follows the ledger; LedgerError where it fails, and the index stays as it was."""
         with self._lock:
-            known = self._standings
-            arrivals = self._arrivals()
+            known, at = self._standings, time.monotonic()
+            whole = at - self._listed_at > self._whole_s
+            names = self._arrivals("" if whole else self._since())
+            arrivals = [name for name in names if name.rpartition("-")[2] not in known]
             flags = self._flags()
             looked = self._many(self._look, [*arrivals, *(s.arrival for s in self._unsettled())])
             changed = {s.id: s for s in looked if s is not None and known.get(s.id) != s}
@@ -88,6 +97,9 @@ class Index:
                 if standing is not None and standing.flag != flags.get(name):
                     changed[name] = replace(standing, flag=flags.get(name))
             self._publish(changed)
+            # only now: what a refresh that failed had listed is to be listed again
+            self._listed_at = at if whole else self._listed_at
+            self._last = max([self._last, *names[-1:]])
             self.refreshed_at = datetime.now(UTC)
 
     def reread(self, submission: str) -> Standing | None:
@@ -163,12 +175,9 @@ class Index:
         if any(s.summary is not None for s in changed.values()):
             self.verdicts += 1
 
-    def _arrivals(self) -> list[str]:
-        """Names under `accepted/` that the index does not know yet."""
-        names = [key.removeprefix("accepted/") for key in self._ledger.keys("accepted/", after=self._since())]
-        if names:
-            self._last = max(self._last, names[-1])
-        return [name for name in names if name.rpartition("-")[2] not in self._standings]
+    def _arrivals(self, after: str) -> list[str]:
+        """Names under `accepted/` that come after `after`."""
+        return [key.removeprefix("accepted/") for key in self._ledger.keys("accepted/", after=after)]
 
     def _since(self) -> str:
         stamp, _, _ = self._last.partition("-")

@@ -68,9 +68,10 @@ class Standing:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will change any more: a verdict, or cancelled and let go of."""
+        """Whether nothing will change any more: a verdict, or cancelled and let go of, or by one who has died."""
         settled = self.state.status in TERMINAL
-        return settled and (self.summary is not None or self.lease is None or self.lease.released)
+        held = self.lease is not None and self.lease.held(datetime.now(UTC))
+        return settled and (self.summary is not None or not held)
 
 
 def arrival(submission: Submission) -> str:

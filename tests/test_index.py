@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lowbit_ray.index import HEAD, WINDOW, Cancellation, Flag, Index, accept
+from lowbit_ray.errors import LedgerError
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import Entry, FolderLedger
 from lowbit_ray.rules import load_rules
@@ -119,6 +120,54 @@ def test_a_late_arrival_with_a_clock_that_is_behind_is_not_missed(ledger: Counti
 
 
 def test_what_is_over_is_never_read_again(ledger: Counting, fixtures: Path) -> None:
+def test_a_refresh_that_fails_in_its_midst_misses_nothing(
+    ledger: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of a dispatcher, for one: what it had listed by then is weeks old."""
+    old, new = submission(START), submission(START + timedelta(days=30))
+    for one in (old, new):
+        accept(ledger, one)
+    index = Index(ledger)
+
+    def away(key: str) -> None:
+        raise LedgerError("the store is away", where=key)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(ledger, "read", away)
+        with pytest.raises(LedgerError):
+            index.refresh()
+    assert not index.standings
+    index.refresh()
+    assert set(index.standings) == {old.id, new.id}
+
+
+def test_an_arrival_of_long_ago_is_found_in_the_end(ledger: Counting) -> None:
+    """Half accepted until now, or imported."""
+    accept(ledger, submission(START))
+    seldom, often = Index(ledger), Index(ledger, whole_s=0)
+    for index in (seldom, often):
+        index.refresh()
+    late = submission(START - timedelta(days=1))
+    accept(ledger, late)
+    for index in (seldom, often):
+        index.refresh()
+    assert late.id not in seldom.standings
+    assert late.id in often.standings
+
+
+def test_one_that_was_cancelled_while_its_driver_was_killed_is_over(ledger: Counting) -> None:
+    one = submission()
+    accept(ledger, one)
+    lease(ledger, one, datetime.now(UTC) - timedelta(minutes=5))  # never released
+    cancel = Cancellation(by="somebody", at=START).model_dump_json().encode()
+    ledger.create(f"submissions/{one.id}/cancelled.json", cancel)
+    index = Index(ledger)
+    index.refresh()
+    ledger.asked.clear()
+    index.refresh()
+    assert ledger.asked == ["accepted/", "flags/"]
+
+
     for n in range(20):
         one = submission(START + timedelta(hours=n))
         accept(ledger, one)
