@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lowbit_ray.index import HEAD, WINDOW, Cancellation, Flag, Index, accept
 from lowbit_ray.errors import LedgerError
+from lowbit_ray.index import HEAD, WINDOW, Cancellation, Flag, Index, accept
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import Entry, FolderLedger
 from lowbit_ray.rules import load_rules
@@ -119,7 +119,6 @@ def test_a_late_arrival_with_a_clock_that_is_behind_is_not_missed(ledger: Counti
     assert behind.id in index.standings
 
 
-def test_what_is_over_is_never_read_again(ledger: Counting, fixtures: Path) -> None:
 def test_a_refresh_that_fails_in_its_midst_misses_nothing(
     ledger: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +167,7 @@ def test_one_that_was_cancelled_while_its_driver_was_killed_is_over(ledger: Coun
     assert ledger.asked == ["accepted/", "flags/"]
 
 
+def test_what_is_over_is_never_read_again(ledger: Counting, fixtures: Path) -> None:
     for n in range(20):
         one = submission(START + timedelta(hours=n))
         accept(ledger, one)
