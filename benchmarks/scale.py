@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import heapq
 import importlib.metadata
 import json
 import math
@@ -39,12 +40,12 @@ from fakes.cluster import FakeCluster
 
 from lowbit_ray.dispatch.dispatcher import Dispatcher
 from lowbit_ray.dispatch.jobs import Job, RayJobs
-from lowbit_ray.dispatch.order import Limits
+from lowbit_ray.dispatch.order import Limits, in_order, waiting
 from lowbit_ray.dispatch.tickets import Backoff
 from lowbit_ray.engines.nodes import Node
 from lowbit_ray.engines.placement import alive_nodes, find_place
 from lowbit_ray.engines.turn import Turn
-from lowbit_ray.index import accept
+from lowbit_ray.index import Index, accept
 from lowbit_ray.lease import hold
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.migration import SCHEMA
@@ -140,11 +141,26 @@ def fill(ledger: FolderLedger, count: int, hold_s: float, seed: int) -> dict[str
     return times
 
 
+def ordered(ledger: FolderLedger, times: dict[str, float]) -> dict[str, float]:
+    """The same in the dispatcher's order."""
+    index = Index(ledger)
+    index.refresh()
+    return {one.id: times[one.id] for one in in_order(waiting(index.standings.values()), [], {})}
+
+
+def without_dispatch_s(times: dict[str, float], pods: int) -> float:
+    """The makespan in this order if every pod changed hands in no time: evaluations are not divisible."""
+    free = [0.0] * pods
+    for hold_s in times.values():
+        heapq.heapreplace(free, free[0] + hold_s)
+    return max(free) + PREPARE_S + SCORE_S
+
+
 def measure(count: int, pods: int, hold_s: float) -> dict[str, Any]:
     """One run of so many evaluations."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = FolderLedger(Path(folder))
-        times = fill(ledger, count, hold_s, seed=1)
+        times = ordered(ledger, fill(ledger, count, hold_s, seed=1))
         threads = Threads(ledger, times)
         dispatcher = Dispatcher(
             ledger,
@@ -165,11 +181,14 @@ def measure(count: int, pods: int, hold_s: float) -> dict[str, Any]:
         memory = dispatcher_mib(Path(folder))
     total = math.fsum(times.values())
     bound = max(total / pods, max(times.values())) + PREPARE_S + SCORE_S
+    without = without_dispatch_s(times, pods)
     return {
         "evaluations": count,
         "makespan_s": round(makespan, 1),
         "lower_bound_s": round(bound, 1),
         "ratio": round(makespan / bound, 3),
+        "without_dispatch_s": round(without, 1),
+        "ratio_to_without_dispatch": round(makespan / without, 3),
         "pods_busy": round(total / pods / makespan, 3),
         "wait_for_a_free_pod_s": idle(threads.held, pods),
         "dispatcher_cpu_ms_an_evaluation": round(1000 * cpu / count, 2),
