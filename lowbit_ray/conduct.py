@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lowbit_ray.errors import EngineRulesError, LowbitError, SubmissionError
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described, _Frozen
 
 __all__ = ["RULES", "Breach", "ConductLimits", "Fault"]
 
@@ -107,13 +107,14 @@ class Breach(_Frozen):
         return EngineRulesError(RULES[self.rule], where=where, found=self.seen, expected=self.limit)
 
 
-class Fault(_Frozen):
+class Fault(_Described):
     """Why there is no score, in the parts of its error: what a page shows beside the sentence."""
 
     kind: str
-    """`engine rules`, `contract`, `checkpoint`, `submission` or `engine`."""
+    """`engine rules`, `contract`, `checkpoint`, `address`, `submission` or `engine`."""
     rule: str | None
-    """Which engine rule was broken."""
+    """Which engine rule was broken, or which rule of the contract: `configuration`, `source_weights`, `companions`,
+    `foreign_tensors`, `precision`, `files`, `execution`."""
     summary: str
     where: str
     seen: str | None
@@ -137,5 +138,10 @@ class Fault(_Frozen):
 
 
 def _kind(error: LowbitError) -> str:
-    names = {"EngineRulesError": "engine rules", "ContractError": "contract", "CheckpointError": "checkpoint"}
+    names = {
+        "EngineRulesError": "engine rules",
+        "ContractError": "contract",
+        "CheckpointError": "checkpoint",
+        "AbsentError": "address",
+    }
     return names.get(type(error).__name__, "submission" if isinstance(error, SubmissionError) else "engine")

@@ -3,6 +3,7 @@
     LowbitError
     ├── SubmissionError        the participant's: final, never retried
     │   ├── CheckpointError    the bytes cannot be read as a checkpoint
+    │   │   └── AbsentError    nothing can be fetched from the address: no verdict on a checkpoint
     │   ├── ContractError      the contract is broken: the submission scores 0
     │   └── EngineRulesError   the engine rules are broken: the submission scores 0
     ├── EngineError            the participant's server: final
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
+    "AbsentError",
     "CheckpointError",
     "ConfigError",
     "ContractError",
@@ -99,6 +101,10 @@ class SubmissionError(LowbitError):
 
 class CheckpointError(SubmissionError):
     """The bytes on disk cannot be read as a checkpoint."""
+
+
+class AbsentError(CheckpointError):
+    """Nothing can be fetched from the address: it does not exist, is private, or holds nothing."""
 
 
 class ContractError(SubmissionError):

@@ -9,7 +9,7 @@ a stage finished stands in the ledger; whoever comes next goes on from there.
 from __future__ import annotations
 
 from lowbit_ray.checkpoint.contract import Contract
-from lowbit_ray.errors import ConfigError, EngineError, SubmissionError
+from lowbit_ray.errors import AbsentError, ConfigError, EngineError, SubmissionError
 from lowbit_ray.lease import LeaseHeld, Tenure, hold
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.metrics import StepMetrics
@@ -113,6 +113,8 @@ def _evaluate(evaluation: Evaluation) -> Record:
         on_pod = measure_on_pod(evaluation, built, hidden)
         quality = score_quality(evaluation, hidden, on_pod.anchor, on_pod.asked)
         return scored_record(evaluation, verdict, on_pod, quality)
+    except AbsentError as error:  # a mistyped address is no broken contract: no score of 0, no place used
+        return failed_record(evaluation, "failed", error, None)
     except SubmissionError as error:
         return failed_record(evaluation, "rejected", error, evaluation.finished("contract", Contract))
     except EngineError as error:

@@ -3,9 +3,9 @@
     waiting → running(stage) → done | rejected | failed
         └──────────┴─────────→ cancelled
 
-`done`: it has a score. `rejected`: the contract or the engine rules are broken, the score is 0. `failed`: its
-server could not be measured, or we could not measure it (then nothing is charged). No state is ever stored:
-`state_of` derives it from which objects the ledger holds.
+`done`: it has a score. `rejected`: the contract or the engine rules are broken, the score is 0. `failed`: nothing
+lies at its address, its server could not be measured, or we could not measure it (then nothing is charged). No
+state is ever stored: `state_of` derives it from which objects the ledger holds.
 """
 
 from __future__ import annotations

@@ -56,9 +56,14 @@ class Contract(BaseModel):
     """None when the quantization config cannot be read."""
 
     @property
+    def broken(self) -> list[Finding]:
+        """The findings that break it."""
+        return [finding for finding in self.findings if finding.breaks]
+
+    @property
     def reason(self) -> str | None:
         """Why it is broken, in one line; None when it is kept."""
-        broken = [finding for finding in self.findings if finding.breaks]
+        broken = self.broken
         if not broken:
             return None
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from lowbit_ray.checkpoint.findings import Finding
-from lowbit_ray.errors import CheckpointError
+from lowbit_ray.errors import AbsentError, CheckpointError
 
 __all__ = ["classify_name", "list_files", "unsafe_files"]
 
@@ -59,7 +59,7 @@ def list_files(folder: Path) -> list[str]:
     """
     root = folder.resolve()
     if not root.is_dir():
-        raise CheckpointError("not a folder", where=folder.name)
+        raise AbsentError("not a folder", where=folder.name)
     found: list[str] = []
     pending = [(root, 0)]
     while pending:

@@ -20,7 +20,7 @@ import httpx2
 import stamina
 
 from lowbit_ray.checkpoint.origins import Listed
-from lowbit_ray.errors import CheckpointError, FetchError
+from lowbit_ray.errors import AbsentError, CheckpointError, FetchError
 
 __all__ = ["COMMIT", "HubOrigin", "parse_hub"]
 
@@ -210,7 +210,7 @@ def _check_status(answer: httpx2.Response, where: str) -> None:
     if code == 429 or code >= 500:
         raise _Again(f"HTTP {code}")
     if code in (401, 403):
-        raise CheckpointError("the repository is private, gated or absent", where=where, found=f"HTTP {code}")
+        raise AbsentError("the repository is private, gated or absent", where=where, found=f"HTTP {code}")
     if code in (404, 410):
-        raise CheckpointError("no such repository, commit or file", where=where, found=f"HTTP {code}")
+        raise AbsentError("no such repository, commit or file", where=where, found=f"HTTP {code}")
     raise FetchError("the hub refused the request", where=where, found=f"HTTP {code}")

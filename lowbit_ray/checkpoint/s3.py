@@ -15,7 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lowbit_ray.checkpoint.origins import CHUNK, Listed
-from lowbit_ray.errors import CheckpointError, FetchError
+from lowbit_ray.errors import AbsentError, CheckpointError, FetchError
 
 __all__ = ["S3Origin", "parse_s3"]
 
@@ -64,7 +64,7 @@ class S3Origin:
         except (BotoCoreError, ClientError) as error:
             raise self._fault(error, self.name) from None
         if not found:
-            raise CheckpointError("nothing is stored under this prefix", where=self.name)
+            raise AbsentError("nothing is stored under this prefix", where=self.name)
         return found
 
     def read(self, file: Listed, start: int) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class S3Origin:
     def _fault(self, error: BotoCoreError | ClientError, where: str) -> CheckpointError | FetchError:
         code = str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
         if code in MISSING:
-            return CheckpointError("no such bucket or object", where=where, found=code)
+            return AbsentError("no such bucket or object", where=where, found=code)
         if code in ("412", "PreconditionFailed"):
             return FetchError("the object has changed since it was listed", where=where)
         return FetchError(f"the store did not deliver: {error}"[:300], where=where)

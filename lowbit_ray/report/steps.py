@@ -18,10 +18,18 @@ NAMES = {
     "checked": "conduct: the timed server asked again",
     "later": "conduct: the last server asked again",
     "anchor": "efficiency: anchor timed, outputs audited",
+    "reusable": "anchor: what later evaluations of the task reuse",
+    "awaited": "anchor: another evaluation was asking it",
     "capped": "efficiency: under the hard cap",
     "efficiency": "efficiency",
     "quality": "quality: KL, perplexity, accuracy",
 }
+
+
+GAP_S = 2.0
+"""Beginnings are noted to the second, so that less between two steps says nothing."""
+WAIT = "preparing the questions, waiting for a pod"
+BETWEEN = "between two steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,8 @@ class Span:
     start_s: float
     """Seconds since the first step began."""
     seconds: float
-    pod_seconds: float
+    pod_seconds: float | None
+    """Of them with the pod held; None where it is not known."""
     gpu_hours: float
     left: float
     """Where its bar begins, percent of the whole line."""
@@ -63,25 +72,52 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d} h" if hours else f"{minutes}:{rest:02d} min"
 
 
-def time_line(steps: Sequence[StageTime], gpus: int) -> list[Span]:
-    """Each step's place on a common line; `gpus` of the pod turn pod seconds into GPU-hours."""
+def time_line(steps: Sequence[StageTime], gpus: int, charged_hours: float | None = None) -> list[Span]:
+    """Each step's place on a common line; `gpus` of the pod turn pod seconds into GPU-hours.
+
+    What lies between two steps is a row of its own where it took more than the clock's second or two: a pod that is
+    waited for, servers that end; in records of before it was a step, what the anchor was asked for later
+    evaluations. charged_hours: of the record; of such a row as much is shown as held as the steps leave of it.
+    """
     if not steps:
         return []
     first = min(step.started_at for step in steps)
     starts = [(step.started_at - first).total_seconds() for step in steps]
     whole = max(start + step.seconds for start, step in zip(starts, steps, strict=True)) or 1.0
-    spans = []
+    left_s = 3600 * (charged_hours or 0.0) / max(1, gpus) - sum(step.pod_seconds for step in steps)
+    spans: list[Span] = []
+    ended, held_before = 0.0, False
     for start, step in zip(starts, steps, strict=True):
-        width = min(100.0, max(0.6, 100 * step.seconds / whole))
-        spans.append(
-            Span(
-                title=step_title(step.name),
-                start_s=start,
-                seconds=step.seconds,
-                pod_seconds=step.pod_seconds,
-                gpu_hours=step.pod_seconds * gpus / 3600,
-                left=min(100 * start / whole, 100 - width),
-                width=width,
-            )
-        )
+        holds = step.pod_seconds > 0
+        if start - ended > GAP_S:
+            known = min(start - ended, max(0.0, left_s)) if gpus else None
+            held = known if holds and held_before else 0.0
+            left_s -= held or 0.0
+            title = _between(spans[-1].title, holds=holds, held_before=held_before)
+            spans.append(_span(title, ended, start - ended, held, gpus, whole))
+        spans.append(_span(step_title(step.name), start, step.seconds, step.pod_seconds, gpus, whole))
+        ended = max(ended, start + step.seconds)
+        held_before = held_before or holds
     return spans
+
+
+def _between(before: str, *, holds: bool, held_before: bool) -> str:
+    """What a stretch without a step is: before the first pod, after the anchor's step, or unknown."""
+    if holds and not held_before:
+        return WAIT
+    return NAMES["reusable"] if holds and before == NAMES["anchor"] else BETWEEN
+
+
+def _span(
+    title: str, start: float, seconds: float, pod_seconds: float | None, gpus: int, whole: float
+) -> Span:
+    width = min(100.0, max(0.6, 100 * seconds / whole))
+    return Span(
+        title=title,
+        start_s=start,
+        seconds=seconds,
+        pod_seconds=pod_seconds,
+        gpu_hours=(pod_seconds or 0.0) * gpus / 3600,
+        left=min(100 * start / whole, 100 - width),
+        width=width,
+    )

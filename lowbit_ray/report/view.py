@@ -88,7 +88,7 @@ def view_of(record: Record, rules: Rules, task: Task | None, *, beside: Sequence
         regions=region_views(result.precision) if result else [],
         kl=_kl(record, rules),
         audits=_audits(record, rules, task),
-        spans=time_line(record.time_line, gpus),
+        spans=time_line(record.time_line, gpus, record.charged_hours),
         gpus=gpus,
         picture=_picture(record, rules, beside),
         agreeing=agreeing,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lowbit_ray.checkpoint.arrived import Told
 from lowbit_ray.checkpoint.fetch import Unsafe, seal
 from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.checkpoint.sealed import Sealed
-from lowbit_ray.errors import SubmissionError
+from lowbit_ray.errors import ConfigError, SubmissionError
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.settings import Settings
 from lowbit_ray.stages.context import Evaluation, Watch
 from lowbit_ray.submission import Address
 from lowbit_ray.tasks import Task
 
-__all__ = ["Built", "build", "seal_engine", "source_address"]
+__all__ = ["Built", "build", "our_source", "seal_engine", "source_address"]
 
 
 LAUNCHER = "launch.sh"
@@ -86,8 +87,24 @@ def seal_engine(address: Address, folder: Path, limit_gib: float) -> Sealed:
 def seal_source(
     cache: Path, task: str, address: Callable[[], str], limit_gib: float, told: Told | None = None
 ) -> Sealed:
-    """The sealed source of a task, fetched once a cache."""
-    return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip", told=told)
+    """The sealed source of a task, fetched once a cache; errors as `fetch.seal`, but never a participant's."""
+    with our_source(task):
+        return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip", told=told)
+
+
+@contextlib.contextmanager
+def our_source(task: str) -> Iterator[None]:
+    """What is wrong with a task's source is the organizers' to mend: ConfigError."""
+    try:
+        yield
+    except SubmissionError as error:
+        raise ConfigError(
+            f"the source of the task cannot be used: {error.summary}",
+            where=": ".join(filter(None, (task, error.where))),
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy or "Look at `anchor` in the task's file; a gated source needs HF_TOKEN.",
+        ) from error
 
 
 def source_address(task: Task, settings: Settings) -> str:

@@ -45,19 +45,30 @@ def wait_until_asked(evaluation: Evaluation, built: Built, pod: Pod, hidden: Hid
 
     No server may be running.
     """
+    if _there(evaluation, hidden, key):
+        return
+    with evaluation.span(f"awaited-{pod.facts.name}"):
+        ours = _wait(evaluation, hidden, key)
+    if ours:
+        with serving(evaluation, built, pod, "anchor", "anchor-again") as server:
+            _ask(evaluation, server, hidden, key)
+
+
+def _wait(evaluation: Evaluation, hidden: Hidden, key: str) -> bool:
+    """Until it is there, False, or until it is this evaluation's to ask for, True."""
     deadline = time.monotonic() + PATIENCE_S
     while not _there(evaluation, hidden, key):
         if claimed(evaluation, key) or time.monotonic() > deadline:
-            with serving(evaluation, built, pod, "anchor", "anchor-again") as server:
-                _ask(evaluation, server, hidden, key)
-            return
-        evaluation.waiting("another evaluation asks the anchor")
+            return True
+        evaluation.waiting("another evaluation asks it", what="the anchor's answers")
         time.sleep(LOOK_S)
+    return False
 
 
 def _ask(evaluation: Evaluation, server: Server, hidden: Hidden, key: str) -> None:
     if not _there(evaluation, hidden, key):  # it may have been finished before the claim was ours
-        store_anchor_part(evaluation.ledger, key, ask_anchor(evaluation, server, hidden))
+        with evaluation.span(f"reusable-{server.pod.facts.name}"):
+            store_anchor_part(evaluation.ledger, key, ask_anchor(evaluation, server, hidden))
 
 
 def _there(evaluation: Evaluation, hidden: Hidden, key: str) -> bool:

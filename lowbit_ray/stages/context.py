@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -58,6 +59,8 @@ class StepTime(_Frozen):
     """Of those, with an engine answering what it was asked."""
     attempt: int
     """Which attempt did it."""
+    kept: bool = True
+    """Whether there is a value of it that the record rests on; False for a stretch of time alone."""
 
 
 class _Stored(BaseModel):
@@ -97,34 +100,31 @@ class Evaluation:
             self.watch.end(name, took.seconds, reused=True)
             return value
         self._check_still_wanted()
-        self.watch.begin(name)
-        started_at, started = now(), time.monotonic()
-        held, busy = self.held_s(), self.busy_s()
+        timed = self._begin(name)
         value = compute()
-        if self.tenure.lost.is_set():
-            raise LeaseHeld("the lease was lost to another process", where=self.submission.id)
-        took = StepTime(
-            name=name,
-            started_at=started_at,
-            seconds=time.monotonic() - started,
-            pod_seconds=self.held_s() - held,
-            busy_seconds=max(0.0, self.busy_s() - busy),
-            attempt=self.tenure.lease.attempt,
-        )
-        stored = _Stored(time=took, value=value.model_dump(mode="json"))
-        self.ledger.create(self._key(name), stored.model_dump_json().encode())
-        self.watch.end(name, took.seconds, reused=False)
+        self._end(timed(), value.model_dump(mode="json"))
         return value
+
+    @contextlib.contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """A stretch of time that has no value of its own to keep, and is spent again where it is needed again.
+
+        It stands among the steps; of several of one name the first does. Errors as `step`.
+        """
+        self._check_still_wanted()
+        timed = self._begin(name)
+        yield
+        self._end(timed().model_copy(update={"kept": False}), {})
 
     def finished(self, name: str, kind: type[M]) -> M | None:
         """The value of a step that an attempt has finished, None otherwise."""
         entry = self.ledger.read(self._key(name))
         return None if entry is None else _parse(entry.data, kind, self._key(name))[0]
 
-    def waiting(self, why: str) -> None:
-        """Told while there is no pod; raises Cancelled or LeaseHeld where nobody waits for it any more."""
+    def waiting(self, why: str, *, what: str = "a pod") -> None:
+        """Told while something is waited for; raises Cancelled or LeaseHeld where nobody waits for it any more."""
         self._check_still_wanted()
-        self.watch.progress(f"waiting for a pod: {why}", 0, 0)
+        self.watch.progress(f"waiting for {what}: {why}", 0, 0)
 
     def seed(self, *labels: str) -> bytes:
         """A secret seed for one purpose of this submission."""
@@ -137,6 +137,26 @@ class Evaluation:
     def folder(self, *parts: str) -> Path:
         """A folder of this submission in the cache."""
         return self.settings.cache.joinpath("submissions", self.submission.id, *parts)
+
+    def _begin(self, name: str) -> Callable[[], StepTime]:
+        """Tells that it begins; what is returned says how long it took."""
+        self.watch.begin(name)
+        started_at, started = now(), time.monotonic()
+        held, busy = self.held_s(), self.busy_s()
+        return lambda: StepTime(
+            name=name,
+            started_at=started_at,
+            seconds=time.monotonic() - started,
+            pod_seconds=self.held_s() - held,
+            busy_seconds=max(0.0, self.busy_s() - busy),
+            attempt=self.tenure.lease.attempt,
+        )
+
+    def _end(self, took: StepTime, value: dict[str, object]) -> None:
+        if self.tenure.lost.is_set():
+            raise LeaseHeld("the lease was lost to another process", where=self.submission.id)
+        self.ledger.create(self._key(took.name), _Stored(time=took, value=value).model_dump_json().encode())
+        self.watch.end(took.name, took.seconds, reused=False)
 
     def _key(self, name: str) -> str:
         return f"submissions/{self.submission.id}/stages/{name}.json"

@@ -19,6 +19,6 @@ def gpu_hours(evaluation: Evaluation) -> float:
     counted = [lease for lease in past if not lease.ours] + [tenure.used()]
     numbers = {lease.attempt for lease in counted}
     steps = step_times(ledger, evaluation.submission.id)
-    reused = sum(step.pod_seconds for step in steps if step.attempt not in numbers)
+    reused = sum(step.pod_seconds for step in steps if step.kept and step.attempt not in numbers)
     gpus = evaluation.task.pod.tensor_parallel
     return (sum(lease.pod_seconds * lease.gpus for lease in counted) + reused * gpus) / 3600

@@ -17,7 +17,7 @@ from lowbit_ray.measure.load import Prompt
 from lowbit_ray.measure.prompts import Pool, Tokenizer, cut_prompts, cut_windows, token_pool
 from lowbit_ray.measure.workload import WarmUp
 from lowbit_ray.rules import Workload
-from lowbit_ray.stages.build import Built
+from lowbit_ray.stages.build import Built, our_source
 from lowbit_ray.stages.context import Evaluation
 
 __all__ = ["Hidden", "prepare"]
@@ -63,7 +63,8 @@ class Hidden:
 def prepare(evaluation: Evaluation, built: Built) -> Hidden:
     """Reads the hidden text, tokenizes it with the source's tokenizer, and draws everything that is asked."""
     task, rules = evaluation.task, evaluation.rules
-    tokenizer = Tokenizer.of(built.source.path)
+    with our_source(task.id):
+        tokenizer = Tokenizer.of(built.source.path)
     cache = evaluation.settings.cache / "tokens"
     pool = token_pool(task.prompts, tokenizer, cache=cache)
     evaluations = task.pooled_evaluations(rules)

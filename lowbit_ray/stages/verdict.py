@@ -58,6 +58,8 @@ def failed_record(
     """The record of one that was not: `rejected` scores 0, `failed` has no score."""
     done = evaluation.finished("efficiency", Efficiency)
     fault = Fault.of(error) if isinstance(error, LowbitError) else None
+    if fault is not None and contract is not None and not contract.kept:
+        fault = fault.model_copy(update={"rule": contract.broken[0].rule})
     return _record(evaluation, status, contract=contract, efficiency=done, error=str(error), fault=fault)
 
 

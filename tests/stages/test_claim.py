@@ -11,7 +11,8 @@ from fakes.arena import SMALL, Arena, Watching
 from lowbit_ray.lease import EXPIRES_S, hold, key
 from lowbit_ray.rules import load_rules
 from lowbit_ray.stages.claim import claimed
-from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.context import Evaluation, step_times
+from lowbit_ray.stages.cost import gpu_hours
 
 PART = "tasks/fake/anchors/0123"
 
@@ -77,3 +78,22 @@ def test_the_claim_of_an_earlier_attempt_is_not_the_next_ones(arena: Arena) -> N
         next_one = first.tenure.lease.model_copy(update={"holder": "elsewhere:1:x", "attempt": 1})
         assert arena.ledger.swap(key(first.submission.id), next_one.model_dump_json().encode(), entry.version)
         assert claimed(second, PART)
+
+
+def test_a_stretch_without_a_value_stands_among_the_steps_and_is_never_charged_for_a_fault_of_ours(
+    arena: Arena,
+) -> None:
+    with evaluation(arena) as first:
+        first.held_s = iter([5.0, 47.0, 0.0, 0.0]).__next__
+        with first.span("reusable-ab12"):
+            pass
+        with first.span("reusable-ab12"):  # needed again: what stands there stays
+            pass
+        (took,) = step_times(arena.ledger, first.submission.id)
+        assert (took.name, took.pod_seconds, took.kept) == ("reusable-ab12", 42.0, False)
+        ours = first.tenure.lease.model_copy(update={"ours": True})
+        arena.ledger.create(
+            f"submissions/{first.submission.id}/attempts/0000.json", ours.model_dump_json().encode()
+        )
+        first.tenure.lease = ours.model_copy(update={"attempt": 1, "ours": False})
+        assert gpu_hours(first) == 0
