@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lowbit_ray.rules import Rules, _Frozen
+from lowbit_ray.rules import Rules, _Described
 
 if TYPE_CHECKING:
     from lowbit_ray.records import Record
@@ -23,30 +23,47 @@ TWO_SIDED_95 = 1.96
 """Normal quantile of the interval by which rows are tied."""
 
 
-class Figures(_Frozen):
+class Figures(_Described):
     """What the board shows of a record; None where the submission was refused before it was measured."""
 
     score: float | None
     """LowBScore; 0 where it was rejected, None where there is no verdict."""
     score_se: float | None
+    """Its standard error, by the rules' formula."""
     qualified: bool
     """Whether contract, engine rules and all gates are kept."""
     efficiency_gain: float | None
+    """E = sqrt(memory · speed / max(1, 1 + length shift)); 1 is the anchor's."""
     drift: float | None
-    """Points."""
+    """D, points."""
     drift_se: float | None
+    """Points."""
     precision: str | None
     """As declared, or read from the bytes where nothing was declared."""
     kl: float | None
-    """Nats per token."""
+    """KL from BF16, nats per token: a lower bound."""
+    kl_se: float | None = None
+    """Its standard error over sequences."""
+    kl_top_k: int | None = None
+    """Likeliest tokens of BF16's that it is summed over; one bucket holds the rest."""
+    kl_tail_mass: float | None = None
+    """BF16's probability in that bucket."""
     mean_drop: float | None
+    """Accuracy drop from BF16, mean over the hidden domains; a fraction."""
+    mean_drop_se: float | None = None
     """Fraction."""
     speed: float | None
     """Over the anchor's."""
+    speed_se: float | None = None
+    """Measured relative standard error; None with one run a side."""
     memory: float | None
     """The anchor's peak over this one's."""
     peak_gib: float | None
-    """On the first workload."""
+    """GiB, on the first workload."""
+    device: str | None = None
+    """What it was measured on."""
+    vllm: str | None = None
+    """Release of vLLM there."""
 
 
 class Summary(Figures):
@@ -60,6 +77,8 @@ class Summary(Figures):
     track: Literal["checkpoint", "engine"]
     split: Literal["dev", "test"]
     status: Literal["done", "rejected", "failed"]
+    reason: str | None = None
+    """Why it did not qualify, or has no score."""
     charged_hours: float
     created_at: datetime
     updated_at: datetime
@@ -83,6 +102,7 @@ class Row(Figures):
     board_score: float
     """score · exp(−gpu_hours / 100), the rules' cost scale."""
     board_score_se: float | None
+    """score_se, discounted alike."""
     reference: bool
     flagged: str | None
     """An organizer's reason why the row does not count."""
@@ -103,9 +123,8 @@ def summarize(record: Record | Mapping[str, Any]) -> Summary:
     data = record if isinstance(record, Mapping) else record.model_dump(mode="json")
     result: Mapping[str, Any] | None = data["result"]
     refused = {"score": 0.0 if data["status"] == "rejected" else None, "qualified": False}
-    measured = (
-        {name: result.get(name) for name in MEASURED} | {"kl": result["kl"]["kl"]} if result else refused
-    )
+    measured = {name: result.get(name) for name in MEASURED} | _probe(result["kl"]) if result else refused
+    host: Mapping[str, Any] | None = data.get("host")
     values = dict.fromkeys(Figures.model_fields) | measured
     return Summary.model_validate(
         values
@@ -114,12 +133,31 @@ def summarize(record: Record | Mapping[str, Any]) -> Summary:
             "precision": data["solution"]["precision"],
             "method": data["solution"]["method"],
             "reference": data["partition"] == "reference",
+            "reason": result["reason"] if result else data["error"],
             "charged_hours": data.get("charged_hours", 0.0),
+            "device": _device(host) if host else None,
+            "vllm": host["vllm"] if host else None,
         }
     )
 
 
-MEASURED = tuple(name for name in Figures.model_fields if name not in {"precision", "kl"})
+def _probe(kl: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kl": kl["kl"],
+        "kl_se": kl["kl_se"],
+        "kl_top_k": kl.get("top_k"),
+        "kl_tail_mass": kl.get("tail_mass"),
+    }
+
+
+def _device(host: Mapping[str, Any]) -> str:
+    """In the words of `measure.noise_floor.device_of`, which needs more than a participant's commands have."""
+    names = sorted({gpu["name"] for gpu in host["gpus"]})
+    return f"{len(host['gpus'])} × {', '.join(names)}" if names else f"{host['cpus']} × {host['cpu']}"
+
+
+APART = {"precision", "device", "vllm", "kl", "kl_se", "kl_top_k", "kl_tail_mass"}
+MEASURED = tuple(name for name in Figures.model_fields if name not in APART)
 """Figures that stand under the same name in a record's result."""
 COPIED = ("id", "task_id", "participant", "track", "split", "status", "created_at", "updated_at")
 

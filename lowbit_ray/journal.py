@@ -8,12 +8,12 @@ import secrets
 from datetime import UTC, datetime
 
 from lowbit_ray.ledger import Ledger
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 
 __all__ = ["Action", "account", "log_action", "read_actions"]
 
 
-class Action(_Frozen):
+class Action(_Described):
     """One action of an organizer's."""
 
     at: datetime

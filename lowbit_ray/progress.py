@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from lowbit_ray.errors import ConfigError, LedgerError
 from lowbit_ray.ledger import Ledger
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described, _Frozen
 from lowbit_ray.standing import TERMINAL, arrival, find_submission, read_standing
 from lowbit_ray.submission import State
 
@@ -41,7 +41,7 @@ INTERVAL_S = 2.0
 LOG_BYTES = 2**16
 
 
-class Progress(_Frozen):
+class Progress(_Described):
     """What an evaluation is doing just now."""
 
     step: str
@@ -74,6 +74,8 @@ class Moment(_Frozen):
     """Both of the record, once there is one with a score."""
     qualified: bool | None = None
     """Whether contract, engine rules and all gates are kept; None before the verdict."""
+    reason: str | None = None
+    """Why it did not qualify, or has no score."""
     queue_position: int | None = None
     """From 1, while it waits; None where only the ledger was asked."""
 
@@ -214,6 +216,7 @@ def look(ledger: Ledger, submission: str) -> Moment:
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,
         qualified=summary.qualified if summary else None,
+        reason=summary.reason if summary else None,
     )
 
 

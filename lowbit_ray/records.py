@@ -30,7 +30,7 @@ from lowbit_ray.measure.perplexity import PerplexityResult
 from lowbit_ray.measure.replay import Replay
 from lowbit_ray.measure.workload import WorkloadRun
 from lowbit_ray.migration import SCHEMA, migrate
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 from lowbit_ray.score import Gate
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-class MissingAudit(_Frozen):
+class MissingAudit(_Described):
     """A scenario of the arena's records that is no workload of the rules any more."""
 
     status: Literal["missing"] = "missing"
@@ -60,17 +60,18 @@ class KLPart(KLResult):
     ppl: dict[str, PerplexityResult]
 
 
-class NoiseFloor(_Frozen):
+class NoiseFloor(_Described):
     """The anchor against itself, asked twice."""
 
     kl: float
     """Nats per token: what the estimator reads where the truth is 0."""
     kl_se: float
+    """Standard error over sequences."""
     repeated: RepeatedFloor | None = None
     """Whole evaluations of the anchor against itself; None where none was made on this kind of device."""
 
 
-class Baseline(_Frozen):
+class Baseline(_Described):
     """The anchor's start, beside the candidate's."""
 
     startup: Startup | None
@@ -78,7 +79,7 @@ class Baseline(_Frozen):
     """From the start of the process to its first answer."""
 
 
-class Conduct(_Frozen):
+class Conduct(_Described):
     """What the engine rules were judged by beside memory and audit; their limits stand in conduct.py."""
 
     replay: Replay
@@ -96,7 +97,7 @@ class Conduct(_Frozen):
     """BF16's server on the same pod, after it was timed."""
 
 
-class EnginePart(_Frozen):
+class EnginePart(_Described):
     """The candidate's server."""
 
     audit: dict[str, Audit | MissingAudit]
@@ -112,12 +113,12 @@ class EnginePart(_Frozen):
     conduct: Conduct | None = None
 
 
-class QualityPart(_Frozen):
+class QualityPart(_Described):
     tier: Literal["A", "B"] | None
     valid_domains: int
 
 
-class Result(_Frozen):
+class Result(_Described):
     """The verdict, and everything that it was computed from."""
 
     admitted: bool
@@ -126,16 +127,22 @@ class Result(_Frozen):
     anchor_peak_memory: dict[str, PeakMemory]
     bf16_peak_gib: float
     drift: float
+    """D, points."""
     efficiency: dict[str, float]
     efficiency_gain: float
+    """E; 1 is the anchor's."""
     engine: EnginePart
     gpu_hours: float
     kl: KLPart
     length_shift: float
+    """Candidate's generated tokens over the anchor's, less 1."""
     mean_drop: float
+    """Anchor's accuracy less the candidate's, mean over valid domains; a fraction."""
     memories: dict[str, float]
     memory: float
+    """Geometric mean over workloads of the anchor's peak over the candidate's."""
     memory_saved: float
+    """1 less the candidate's peak over the anchor's, on the first workload."""
     metric: Literal["lowbit_score"] = "lowbit_score"
     peak_gib: float
     peak_memory: dict[str, PeakMemory]
@@ -145,9 +152,13 @@ class Result(_Frozen):
     quality: QualityPart
     reason: str | None
     score: float
+    """S, the LowBScore."""
     score_se: float | None
+    """Its standard error by the rules' formula."""
     speed: float
+    """Geometric mean over workloads of the candidate's rate over the anchor's."""
     speed_serve: float
+    """The gain of the first workload alone."""
     speeds: dict[str, float]
     task_id: str
     timed_audit: dict[str, Audit | MissingAudit]
@@ -157,6 +168,7 @@ class Result(_Frozen):
     """Each timed run of the anchor, by workload."""
     accuracy_items: int
     drift_se: float | None
+    """Points."""
     executed: ExecutedPrecision | None
     """What the engine said that it computes with; None where it did not say."""
     foreign_cpu: dict[str, float]
@@ -164,17 +176,19 @@ class Result(_Frozen):
     both sides: on a busy host speeds mean nothing."""
     gates: tuple[Gate, ...]
     mean_drop_se: float | None
+    """Over paired items; a fraction."""
     noise_floor: NoiseFloor
     runs: dict[str, tuple[WorkloadRun, ...]]
     """Each timed run of the candidate."""
     speed_floor: float
+    """Least speed gain, less its error."""
     speeds_se: dict[str, float | None]
     """Measured relative standard error of each speed gain, from repeats of both sides; None with one repeat."""
     speed_se: float | None = None
     """That of their geometric mean; the rules' score takes 5 % a workload instead, whatever is measured."""
 
 
-class Solution(_Frozen):
+class Solution(_Described):
     """What was handed in, in the arena's words."""
 
     checkpoint: str
@@ -186,24 +200,25 @@ class Solution(_Frozen):
     """The declared precision where there is one, else the detected."""
 
 
-class StageStatus(_Frozen):
+class StageStatus(_Described):
     name: Literal["build", "contract", "quality", "efficiency", "score"]
     status: Literal["waiting", "done", "failed"]
 
 
-class StageTime(_Frozen):
+class StageTime(_Described):
     """How long one step took, for the time line."""
 
     name: str
     started_at: datetime
     seconds: float
+    """Wall time."""
     pod_seconds: float
     """Seconds of it during which the pod was held."""
     busy_seconds: float = 0.0
     """Of those, seconds in which an engine was answering what it was asked."""
 
 
-class Record(_Frozen):
+class Record(_Described):
     """One submission, finished."""
 
     agent: str | None

@@ -28,6 +28,12 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class _Described(_Frozen):
+    """What the API shows: its schema has each field's own words, units among them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 class ScoreRules(_Frozen):
     """Constants of the score and its gates."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lowbit_ray.rules import Rules, ScoreRules, _Frozen, first_workload
+from lowbit_ray.rules import Rules, ScoreRules, _Described, _Frozen, first_workload
 from lowbit_ray.stats import geometric_mean
 
 __all__ = ["DriftWeights", "Gate", "Measured", "Scored", "kl_reason", "score"]
@@ -47,13 +47,15 @@ class Measured:
     """Why the contract or the engine rules are broken."""
 
 
-class Gate(_Frozen):
+class Gate(_Described):
     """One gate: how far the measured value is on the right side of its limit."""
 
     name: str
     passed: bool
     value: float | str | None
+    """`accuracy`: the tier; `speed`: the gain less its error; `length`: the shift, a fraction."""
     limit: float | str
+    """In the unit of the value."""
     margin: float | None
     """Positive where it passed; None for the tier, which is a letter."""
 

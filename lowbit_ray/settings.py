@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lowbit_ray.rules import DEFAULT_RULES
@@ -49,6 +49,8 @@ class Settings(BaseSettings):
     """The service that the participant's commands talk to."""
     buckets: tuple[str, ...] = ()
     """S3 buckets that participants may submit from, as a JSON list."""
+    proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Networks of proxies before the service, as a JSON list: there `X-Forwarded-For` says who asks."""
     token_file: Path = DATA / "token"
 
     @field_validator("cache", "rules", "tasks", "token_file")

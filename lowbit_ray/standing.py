@@ -12,7 +12,7 @@ from lowbit_ray.board import Summary, summarize
 from lowbit_ray.lease import Lease
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.migration import migrate
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 from lowbit_ray.submission import State, Submission, state_of
 
 __all__ = [
@@ -30,7 +30,7 @@ TERMINAL = frozenset({"done", "rejected", "failed", "cancelled"})
 R = TypeVar("R")
 
 
-class Cancellation(_Frozen):
+class Cancellation(_Described):
     """Who stopped a submission, and why."""
 
     by: str
@@ -38,7 +38,7 @@ class Cancellation(_Frozen):
     reason: str = ""
 
 
-class Flag(_Frozen):
+class Flag(_Described):
     """An organizer's flag: the record stays visible, off the board."""
 
     by: str

@@ -15,12 +15,14 @@ import pytest
 from fakes.arena import HERE, Arena, Watching
 from fakes.bigram import Bigram
 
+from lowbit_ray.board import rank
 from lowbit_ray.errors import PodError
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.lease import attempts
 from lowbit_ray.progress import look, read_progress, start_logs
 from lowbit_ray.recheck import recheck
 from lowbit_ray.records import Record
+from lowbit_ray.report.advice import advice_on
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.stages.context import Cancelled
@@ -119,7 +121,9 @@ def test_progress_is_told_through_the_ledger(arena: Arena, scored: Record) -> No
 def test_steps_say_for_how_long_their_engine_was_answering(scored: Record) -> None:
     for step in scored.time_line:
         assert 0 <= step.busy_seconds <= step.pod_seconds + 0.01
-        measures = step.name.startswith(("timed", "checked", "anchor", "capped", "later", "quality"))
+        measures = step.name.startswith(
+            ("timed", "checked", "anchor", "reusable", "capped", "later", "quality")
+        )
         assert (step.busy_seconds > 0) == measures, step
 
 
@@ -154,6 +158,11 @@ def test_more_noise_reads_as_more_kl_and_reuses_the_anchors_part(arena: Arena, s
     assert scored.result is not None, scored.error
     assert record.result.kl.kl > 2 * scored.result.kl.kl
     assert not any("of the anchor" in what for what in watch.seen)
+    reusable = [[step.name for step in one.time_line if "reusable" in step.name] for one in (scored, record)]
+    assert (len(reusable[0]), reusable[1]) == (
+        1,
+        [],
+    )  # the first evaluation of a task alone spends time on it
 
 
 def test_a_kl_above_the_ceiling_scores_nothing(arena: Arena) -> None:
@@ -190,6 +199,9 @@ def test_a_broken_server_is_a_verdict_with_its_reason(
     assert words in record.error
     assert "\x1b" not in record.error
     assert engines(arena) == []
+    (advice,) = advice_on(record)
+    assert "so there is no score" not in advice.meaning  # each is explained in words of its own
+    assert advice.meaning != "A rule is broken, so the score is 0."
 
 
 def test_lesson_61_a_checkpoint_that_does_not_load_fails_before_anything_is_timed(arena: Arena) -> None:
@@ -212,6 +224,11 @@ def test_another_architecture_is_rejected_without_a_pod(arena: Arena, field: str
     assert record.status == "rejected"
     assert record.error is not None
     assert f"config.json: {field}" in record.error
+    assert record.fault is not None
+    assert (record.fault.kind, record.fault.rule) == ("contract", "configuration")
+    assert record.fault.where == f"config.json: {field}"
+    assert str(value).removesuffix(".0") in str(record.fault.seen)
+    assert record.fault.limit
     assert "waiting for a pod" not in watch.seen
 
 
@@ -221,6 +238,17 @@ def test_a_folder_that_is_no_checkpoint_is_rejected_by_name(arena: Arena, tmp_pa
     assert record.status == "rejected"
     assert record.error is not None
     assert "safetensors" in record.error or "config.json" in record.error
+
+
+def test_a_mistyped_address_is_no_score_of_0_and_costs_nothing(arena: Arena, tmp_path: Path) -> None:
+    record = run(arena, tmp_path / "mistyped", split="test")
+    assert record.status == "failed"
+    assert record.result is None
+    assert record.charged_hours == 0
+    assert record.fault is not None
+    assert record.fault.kind == "address"
+    assert "Nothing lies" in advice_on(record)[0].meaning
+    assert rank([record], load_rules()) == []  # the row that stood before it stays
 
 
 def test_a_truncated_file_is_rejected_by_name(arena: Arena) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lowbit_ray.progress import Moment
     from lowbit_ray.service.client import Service
 
-FOLLOWED = ("queue_position", "steps", "progress", "score", "score_se", "qualified")
+FOLLOWED = ("queue_position", "steps", "progress", "score", "score_se", "qualified", "reason")
 """What an event says beside the state."""
 Id = Annotated[str, typer.Argument(help="A submission's id, 16 hex digits.")]
 
@@ -91,8 +91,8 @@ def watch(submission: Id, as_json: Json = False) -> None:
             print_json(last.model_dump_json())
     else:
         last = show_moments(moments, out)
-        if last is not None and last.over and asks_service:
-            out.print(f"figures  lowbit show {submission}", highlight=False)
+        if last is not None and last.over:
+            _say_why(last, asks_service)
     leave(0 if last is not None and last.state.status == "done" else 1)
 
 
@@ -103,6 +103,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows one submission: where it stands, or its record."""
+    from lowbit_ray.report.plain import plain
     from lowbit_ray.report.steps import log_title
 
     with the_service() as service:
@@ -115,7 +116,7 @@ def show(
         return
     for name, text in found.items():
         out.rule(f"{log_title(name)} ({name})")
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        out.print(plain(text), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(
@@ -185,6 +186,20 @@ def whoami(as_json: Json = False) -> None:
         print_json(json.dumps(me, indent=1))
     else:
         out.print(person_table(me))
+
+
+def _say_why(last: Moment, asks_service: bool) -> None:
+    """Why a submission that is over did not qualify, and what to change; where its figures are."""
+    from lowbit_ray.report.brief import refusal_table
+    from lowbit_ray.report.plain import plain
+
+    if last.reason is not None and asks_service:
+        with the_service() as service:
+            out.print(refusal_table(service.show(last.submission)))
+    elif last.reason is not None:
+        out.print(f"reason  {plain(last.reason)}", markup=False, highlight=False)
+    if asks_service:
+        out.print(f"figures  lowbit show {last.submission}", highlight=False)
 
 
 def _address(text: str) -> str:

@@ -24,12 +24,12 @@ from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.logprobs import Positions, Question, ask, probe
 from lowbit_ray.measure.prompts import Tokenizer
 from lowbit_ray.measure.workload import Output
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 
 __all__ = ["Audit", "AuditLimits", "audit_outputs", "passes"]
 
 
-class Audit(_Frozen):
+class Audit(_Described):
     """One workload's audit. Means are over samples of the sample's mean, in nats per token."""
 
     bf16_mean: float | None
@@ -49,11 +49,13 @@ class Audit(_Frozen):
     gap: float | None
     """bf16_mean − engine_mean."""
     gap_max: float | None
+    """Largest of a sample, nats per token."""
     gap_median: float | None
     """Median over samples of the sample's gap: what the limit holds."""
     length_ratio: float
     """Median over picked of candidate's / anchor's generated length."""
     length_ratio_min: float
+    """Least of a sample."""
     picked: int
     run: str
     """Name of the private file with the outputs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lowbit_ray.engines.memory_limit import HeldBy
 from lowbit_ray.measure.workload import WorkloadRun, efficiency
-from lowbit_ray.rules import EngineRules, Workload, _Frozen
+from lowbit_ray.rules import EngineRules, Workload, _Described, _Frozen
 
 __all__ = ["Budget", "BudgetRun", "budget_of", "judge"]
 
@@ -23,12 +23,13 @@ class Budget(_Frozen):
     """budget + a context on each device: what the device leaves it."""
 
 
-class BudgetRun(_Frozen):
+class BudgetRun(_Described):
     """One workload served again under its hard cap."""
 
     budget_gib: float
     cap_gib: float
     factor: float
+    """budget_gib over the peak that was measured."""
     full_running: float | None
     """Most requests at once with the whole device; None where the engine does not say."""
     healthy: bool

@@ -22,7 +22,7 @@ from lowbit_ray.measure.continuation import continue_greedily
 from lowbit_ray.measure.divergence import tail_mass, token_divergence, unlisted_mass
 from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.logprobs import Method, Positions, Question, ask, probe
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 from lowbit_ray.stats import standard_error
 from lowbit_ray.tasks import KLPlan
 
@@ -33,7 +33,7 @@ REORDER_LIMIT = 0.02
 below 0.005 on BF16 kernels, a stale buffer far above."""
 
 
-class KLResult(_Frozen):
+class KLResult(_Described):
     """KL(BF16 ‖ candidate) in nats, a lower bound (divergence.py)."""
 
     kl: float

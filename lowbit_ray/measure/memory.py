@@ -11,7 +11,7 @@ from typing import Protocol
 
 from lowbit_ray.errors import EngineAnswerError, InfraError
 from lowbit_ray.measure.workload import WorkloadRun
-from lowbit_ray.rules import Workload, _Frozen
+from lowbit_ray.rules import Workload, _Described
 
 __all__ = ["Accounts", "PeakMemory", "peak_memory"]
 
@@ -31,7 +31,7 @@ class Accounts(Protocol):
     def kv_cache_gib(self) -> float: ...
 
 
-class PeakMemory(_Frozen):
+class PeakMemory(_Described):
     """Peak memory of one workload, GiB; parts are None where the engine keeps no accounts."""
 
     device_peak_gib: float | None

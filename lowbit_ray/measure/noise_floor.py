@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from lowbit_ray.engines.host import Host
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described, _Frozen
 
 __all__ = ["FloorRun", "FloorRuns", "Measurement", "RepeatedFloor", "Spread", "device_of", "floor_of"]
 
@@ -61,15 +61,16 @@ class FloorRuns(_Frozen):
         return self.model_copy(update={"runs": (*others, run)})
 
 
-class Spread(_Frozen):
+class Spread(_Described):
     """A figure over evaluations."""
 
     mean: float
+    """In the figure's unit."""
     sd: float | None
     """Sample standard deviation of one evaluation's figure; None for a single evaluation."""
 
 
-class RepeatedFloor(_Frozen):
+class RepeatedFloor(_Described):
     """What the evaluations of the anchor against itself say together."""
 
     measurement: Measurement

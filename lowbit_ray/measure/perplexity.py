@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lowbit_ray.errors import ConfigError, EngineAnswerError
 from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.logprobs import Question, ask, probe
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.rules import _Described
 from lowbit_ray.stats import standard_error
 
 __all__ = ["AnchorLoss", "PerplexityResult", "anchor_loss", "measure_perplexity", "scores_no_text"]
@@ -27,7 +27,7 @@ OWN_TOKENS_ALONE = "the engine gives log-probabilities of its own tokens alone"
 Progress = Callable[[int, int], None]
 
 
-class PerplexityResult(_Frozen):
+class PerplexityResult(_Described):
     """Excess loss over BF16 on one text."""
 
     dnll: float
@@ -35,7 +35,9 @@ class PerplexityResult(_Frozen):
     dnll_se: float | None
     """Standard error over windows; None for one window."""
     ppl: float
+    """exp of the candidate's nll."""
     ppl_bf16: float
+    """Of the anchor's."""
     tokens: int
     """Predicted tokens."""
     windows: int

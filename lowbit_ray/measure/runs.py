@@ -20,7 +20,7 @@ from pydantic import Field
 
 from lowbit_ray.measure.gauges import GaugeWatch
 from lowbit_ray.measure.load import Load, LoadResult
-from lowbit_ray.rules import Workload, _Frozen
+from lowbit_ray.rules import Workload, _Described, _Frozen
 from lowbit_ray.stats import standard_error
 
 __all__ = ["Output", "Percentiles", "WorkloadRun", "efficiency", "speed_standard_error", "summarize"]
@@ -39,7 +39,7 @@ class Percentiles(_Frozen):
     max: float
 
 
-class WorkloadRun(_Frozen):
+class WorkloadRun(_Described):
     """What one timed run of a workload measured; public."""
 
     name: str

@@ -3,199 +3,186 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from lowbit_ray.records import Record, Result
+from lowbit_ray.report.meanings import CONTRACT, GATES, RULES, Advice
+
+if TYPE_CHECKING:  # a command that was sent the record's JSON has nothing of what measures
+    from lowbit_ray.records import Record
 
 __all__ = ["Advice", "advice_on"]
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One reason in plain words."""
-
-    meaning: str
-    change: str
-
-
-CASES: tuple[tuple[str, str, str], ...] = (
+CASES: tuple[tuple[str, Advice], ...] = (
+    (
+        r"^given up after",
+        Advice(
+            meaning="The fault is ours, and it was tried several times. It cost no GPU-hours and no scored "
+            "submission.",
+            change="Hand it in again later; tell the organizers where it comes again.",
+        ),
+    ),
     (
         r"KL from BF16",
-        "On hidden prompts the model predicts next tokens too differently from BF16: above the KL ceiling it does not "
-        "count as the same model.",
-        "Keep more bits where they matter (head, embeddings, first and last layers, down projections), use smaller "
-        "groups, or calibrate. `lowbit check` reads the precision; the KL needs a measurement: use the dev split.",
+        Advice(
+            meaning="On hidden prompts the model predicts next tokens too differently from BF16: above the KL ceiling "
+            "it does not count as the same model.",
+            change="Keep more bits where they matter (head, embeddings, first and last layers, down projections), use "
+            "smaller groups, or calibrate. `lowbit check` reads the precision; the KL needs a measurement: use the "
+            "dev split.",
+        ),
     ),
     (
         r"no log-?prob|log-?probabilit",
-        "The server gave no log-probabilities for the KL probe, so nothing says that it is the same model.",
-        "Answer `/v1/completions` with `logprobs` (or `prompt_logprobs`) as vLLM does.",
+        Advice(
+            meaning="The server gave no log-probabilities for the KL probe, so nothing says that it is the same "
+            "model.",
+            change="Answer `/v1/completions` with `logprobs` (or `prompt_logprobs`) as vLLM does.",
+        ),
     ),
     (
         r"host memory|offload",
-        "Weights or KV blocks were held in the host's memory. What a model needs has to be on the device.",
-        "Start the server without CPU offload or swap space.",
+        Advice(
+            meaning="Weights or KV blocks were held in the host's memory. What a model needs has to be on the device.",
+            change="Start the server without CPU offload or swap space.",
+        ),
     ),
     (
         r"did not serve the workload under|instead of .* and kept",
-        "Served again in 1.02 times the peak that it showed plus 4 GiB, it held fewer requests and lost its rate: it "
-        "needs more memory than it accounts for.",
-        "Keep buffers, graphs and workspaces within what the accounts show, and free what is held only at start-up.",
+        Advice(
+            meaning="Served again in 1.02 times the peak that it showed plus 4 GiB, it held fewer requests and lost "
+            "its rate: it needs more memory than it accounts for.",
+            change="Keep buffers, graphs and workspaces within what the accounts show, and free what is held only at "
+            "start-up.",
+        ),
     ),
     (
         r"outputs (?:are empty|repeat)",
-        "While it was timed the server gave outputs without text where BF16 gives some.",
-        "Generate every token under load as you do at rest; do not pad with end-of-sequence tokens.",
+        Advice(
+            meaning="While it was timed the server gave outputs without text where BF16 gives some.",
+            change="Generate every token under load as you do at rest; do not pad with end-of-sequence tokens.",
+        ),
     ),
     (
         r"BF16 finds the timed outputs",
-        "What it said while it was timed is much less likely under BF16 than BF16's own words: it was another model "
-        "than the one whose quality is measured, or a broken one under load.",
-        "Serve the same computation under load as at rest: check batched kernels, KV-cache scales, long prompts.",
+        Advice(
+            meaning="What it said while it was timed is much less likely under BF16 than BF16's own words: it was "
+            "another model than the one whose quality is measured, or a broken one under load.",
+            change="Serve the same computation under load as at rest: check batched kernels, KV-cache scales, long "
+            "prompts.",
+        ),
     ),
     (
         r"the timed outputs are .* as long",
-        "While it was timed it generated shorter outputs than BF16.",
-        "Honour `ignore_eos` and `min_tokens`, and generate as many tokens as were asked for.",
-    ),
-    (
-        r"config\.json",
-        "The checkpoint's configuration is not the source's: architecture and RoPE fields have to be equal.",
-        "Copy the named field from the source's config.json. Only `quantization_config` may be added.",
-    ),
-    (
-        r"neither a source weight nor a companion",
-        "The checkpoint holds tensors that the source does not have and that no quantization format needs.",
-        "Remove them; together they may hold 1 % of the source's bytes.",
-    ),
-    (
-        r"pickle|program|executable",
-        "A file beside the weights can run code when it is loaded.",
-        "Keep safetensors, JSON and text files only on the checkpoint track.",
-    ),
-    (
-        r"safetensors|tensor|weight",
-        "A weight of the source is missing, has another shape, or lacks what its format needs (scales, zero points).",
-        "Export the checkpoint again with your quantization tool, and hold it against the source with `lowbit check "
-        "SOURCE CANDIDATE` before you hand it in: it names every finding, and needs no GPU.",
+        Advice(
+            meaning="While it was timed it generated shorter outputs than BF16.",
+            change="Honour `ignore_eos` and `min_tokens`, and generate as many tokens as were asked for.",
+        ),
     ),
     (
         r"private, gated or absent|no such repository|not an exact commit|another commit",
-        "The repository could not be read at that commit.",
-        "Make it public, and name the 40-digit commit that `git rev-parse HEAD` prints.",
+        Advice(
+            meaning="The repository could not be read at that commit.",
+            change="Make it public, and name the 40-digit commit that `git rev-parse HEAD` prints.",
+        ),
     ),
     (
-        r"did not answer within|the engine (?:died|ended|exited)|stopped before",
-        "The server did not come up.",
-        "Read the tail of its start-up log below, start it the same way on your own machine, and mind the time limit.",
+        r"no such bucket or object|nothing is stored under this prefix|: not a folder",
+        Advice(
+            meaning="Nothing lies at this address.",
+            change="Compare bucket and prefix with what was uploaded: the prefix is the folder that config.json lies "
+            "in.",
+        ),
     ),
     (
-        r"the server does not|answer|requests? failed|status \d{3}",
-        "The server came up, but answered wrongly, too little or not at all, so that nothing can be measured.",
-        "Try the workload's shapes against it (see the rules page): exact prompt and output lengths, streaming, "
-        "`usage` in the last chunk.",
+        r"the checkpoint is too large",
+        Advice(
+            meaning="The checkpoint's files are larger together than the task allows.",
+            change="Leave out what is not loaded, such as a second copy of the weights.",
+        ),
+    ),
+    (r"neither a source weight nor a companion", CONTRACT["foreign_tensors"]),
+    (r"quantization|quant_method|two places", CONTRACT["precision"]),
+    (r"could run code|pickle|program|executable", CONTRACT["files"]),
+    (r"weight of the source is missing", CONTRACT["source_weights"]),
+    (r"config\.json", CONTRACT["configuration"]),
+    (
+        r"safetensors|tensor|weight",
+        Advice(
+            meaning="A weight of the source is missing, has another shape, or lacks what its format needs (scales, "
+            "zero points).",
+            change="Export the checkpoint again with your quantization tool, and hold it against the source with "
+            "`lowbit check SOURCE CANDIDATE` before you hand it in: it names every finding, and needs no GPU.",
+        ),
     ),
 )
-"""Pattern of the reason, what it means, what to change; the first that fits counts."""
+"""Pattern of a reason, and advice on it, where no rule is named; the first that fits counts."""
 
-RULES = {
-    "offload": Advice(
-        "Weights or KV blocks were held in the host's memory. What a model needs has to be on the device.",
-        "Start the server without CPU offload or swap space.",
+ENGINE: tuple[tuple[str, Advice], ...] = (
+    (
+        r"did not answer within|the engine (?:died|ended|exited|was ended)|stopped before",
+        Advice(
+            meaning="The server did not come up, or did not stay up.",
+            change="Its start-up log says more: on the submission's page once you have signed in, or `lowbit show ID "
+            "--logs`. Start it the same way on your own machine, and mind the time limit.",
+        ),
     ),
-    "host memory": Advice(
-        "The engine keeps in the host's memory what its device peak leaves out.",
-        "Keep weights, KV cache and buffers on the device, where they are counted.",
+    (
+        r"log-?probabilit",
+        Advice(
+            meaning="The log-probabilities that it gave cannot be right: not finite, above 0, or of other tokens than "
+            "were asked for.",
+            change="Return natural logarithms over the whole vocabulary, for each token that was asked for.",
+        ),
     ),
-    "memory accounts": Advice(
-        "The device counts more memory than the engine's own accounts say.",
-        "Account for every allocation: workspaces, graphs, second copies. An engine without accounts is counted by "
-        "the device.",
+    (
+        r"",
+        Advice(
+            meaning="The server came up, but answered wrongly, too little or not at all, so that nothing can be "
+            "measured.",
+            change="Try the workload's shapes against it (see the rules page): exact prompt and output lengths, "
+            "streaming, `usage` in the last chunk.",
+        ),
     ),
-    "hard cap": Advice(
-        "Served again in 1.02 times the peak that it showed plus 4 GiB, it held fewer requests and lost its rate: it "
-        "needs more memory than it accounts for.",
-        "Keep buffers, graphs and workspaces within what the accounts show, and free what is held only at start-up.",
-    ),
-    "audit": Advice(
-        "BF16 does not believe that what was said while it was timed is this model's: another computation ran under "
-        "load than the one whose quality is measured, or it breaks under load.",
-        "Serve the same computation under load as at rest: check batched kernels, KV-cache scales, long prompts, and "
-        "that outputs are neither empty nor cut short.",
-    ),
-    "answer cache": Advice(
-        "A prompt that was asked before is answered faster than a fresh one: answers are remembered.",
-        "Turn prefix and response caches off. Every timed token has to be computed.",
-    ),
-    "withheld tokens": Advice(
-        "The first tokens of an answer are held back, which makes the time between tokens look shorter.",
-        "Send each token when it is there.",
-    ),
-    "two faces": Advice(
-        "Asked as a probe, the engine prefers other tokens than those it said while it was timed.",
-        "Take the same path for every request, streamed or not, with log-probabilities or without.",
-    ),
-    "log-probabilities": Advice(
-        "The log-probabilities do not belong to the tokens that the engine says.",
-        "Return the log-softmax of the very logits that the token was chosen from.",
-    ),
-    "token counts": Advice(
-        "The text that was sent is not the text of the token ids that were counted.",
-        "Send the ids that were generated, and their text; count each once in `usage`.",
-    ),
-    "second model": Advice(
-        "Weights were read after the engine had started to answer: another model may have been loaded.",
-        "Load everything before the first answer.",
-    ),
-    "network": Advice(
-        "The engine talked to another host.",
-        "Compute on the pod alone; remove telemetry and downloads from `launch.sh`.",
-    ),
-}
-"""Advice by the name of the engine rule that was broken."""
+)
+"""The same for a server that failed; the last fits whatever it was."""
 
-GATES = {
-    "accuracy": Advice(
-        "On at least one hidden domain it answers worse than BF16 by more than the tier allows.",
-        "Which domain is not released. The public dev sets have the same five kinds of items: run them with both "
-        "models, and give bits back to the layers that cost most.",
-    ),
-    "speed": Advice(
-        "Less its measurement error, its mean speed over the workloads is below the floor.",
-        "See the workloads below for the slow one: weight-only formats often lose where prompts are long and many "
-        "requests run at once, as they compute in 16 bits.",
-    ),
-    "length": Advice(
-        "It generates much more or fewer tokens than BF16 for the same questions.",
-        "Loops and early ends are signs of too few bits; check the chat template and generation_config.json too.",
-    ),
-}
+ANY = (*CASES[:1], *ENGINE[:1], *CASES[1:])
+"""Where it is not known what failed: whose fault it was comes first, as a server's last words may say anything."""
 
 
-def advice_on(record: Record) -> list[Advice]:
-    """Advice on what went wrong; empty where nothing did."""
-    result = record.result
-    if result is not None and result.qualified:
+def advice_on(record: Record | Mapping[str, Any]) -> list[Advice]:
+    """Advice on what went wrong in a record, or in a record's parsed JSON; empty where nothing did."""
+    data = record if isinstance(record, Mapping) else record.model_dump(mode="json", include=READ)
+    result: Mapping[str, Any] | None = data["result"]
+    if result is not None and result["qualified"]:
         return []
-    if result is not None and result.admitted:
-        return _gates(result)
-    if record.fault is not None and record.fault.rule in RULES:
-        return [RULES[record.fault.rule]]
-    reason = (result.reason if result else record.error) or ""
-    for pattern, meaning, change in CASES:
-        if re.search(pattern, reason, re.IGNORECASE):
-            return [Advice(meaning, change)]
-    if record.status == "failed":
+    if result is not None and result["admitted"]:
         return [
-            Advice(
-                "It could not be measured, so there is no score.",
-                "Where the reason is ours it is tried again and costs nothing; otherwise change what the reason names.",
-            )
+            GATES[gate["name"]] for gate in result["gates"] if not gate["passed"] and gate["name"] in GATES
         ]
-    return [
-        Advice("A rule is broken, so the score is 0.", "Change what the reason names, and hand it in again.")
-    ]
+    fault: Mapping[str, Any] = data.get("fault") or {}
+    known = RULES.get(fault.get("rule") or "") or CONTRACT.get(fault.get("rule") or "")
+    reason = (result["reason"] if result else data["error"]) or ""
+    return [known or _by_words(reason, data["status"], fault.get("kind"))]
 
 
-def _gates(result: Result) -> list[Advice]:
-    return [GATES[gate.name] for gate in result.gates if not gate.passed and gate.name in GATES]
+READ = {"status", "error", "fault", "result"}
+"""What of a record it depends on."""
+
+
+def _by_words(reason: str, status: str, kind: str | None) -> Advice:
+    for pattern, advice in ENGINE if kind == "engine" else ANY:
+        if re.search(pattern, reason, re.IGNORECASE):
+            return advice
+    if status == "failed":
+        return Advice(
+            meaning="It could not be measured, so there is no score.",
+            change="Where the reason is ours it is tried again and costs nothing; otherwise change what the reason "
+            "names.",
+        )
+    return Advice(
+        meaning="A rule is broken, so the score is 0.",
+        change="Change what the reason names, and hand it in again.",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -9,21 +10,23 @@ from rich.text import Text
 
 from lowbit_ray.board import Row, summarize
 from lowbit_ray.migration import migrate
+from lowbit_ray.report.plain import plain
+from lowbit_ray.report.refusal import refusal
 
-__all__ = ["board_table", "submission_table", "submissions_table"]
+__all__ = ["board_table", "refusal_table", "submission_table", "submissions_table"]
 
 
 ID = 16
 """Digits of a submission's id: cut off it is of no use."""
 FIGURES = (
-    ("efficiency_gain", "efficiency gain E", 1, "{:.4f}"),
-    ("speed", "speed", 1, "{:.3f}× BF16's"),
-    ("memory", "memory", 1, "BF16's peak is {:.3f}× this one's"),
-    ("drift", "drift D", 1, "{:.3f} points"),
-    ("kl", "KL from BF16", 1, "{:.4f} nats per token"),
-    ("mean_drop", "accuracy drop", 100, "{:.2f} points"),
+    ("efficiency_gain", "", "efficiency gain E", 1, 4, ""),
+    ("speed", "", "speed", 1, 3, "× BF16's"),
+    ("memory", "", "memory", 1, 3, "× (BF16's peak over this one's)"),
+    ("drift", "drift_se", "drift D", 1, 3, " points"),
+    ("kl", "kl_se", "KL from BF16", 1, 4, " nats per token"),
+    ("mean_drop", "mean_drop_se", "accuracy drop", 100, 2, " points"),
 )
-"""Name in a record, name on the terminal, factor and unit."""
+"""Name of a figure, of its standard error, name on the terminal, factor, digits and unit."""
 
 
 def board_table(board: dict[str, Any]) -> Table:
@@ -31,7 +34,7 @@ def board_table(board: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("", "participant", "submission", "method"):
         table.add_column(name, overflow="fold")
-    for name in ("score", "±", "after cost", "KL", "speed", "memory", "GPU-h"):
+    for name in ("score", "±", "after cost", "KL, nats", "speed", "memory", "GPU-h"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("precision", no_wrap=True)
     for values in board["rows"]:
@@ -56,10 +59,12 @@ def board_table(board: dict[str, Any]) -> Table:
 
 def submission_table(view: dict[str, Any]) -> Table:
     """Where a submission stands; its figures, once there is a verdict."""
-    table = Table.grid(padding=(0, 2))
-    for name, value in _lines(view):
-        table.add_row(name, Text(value))
-    return table
+    return _titled(_lines(view))
+
+
+def refusal_table(view: dict[str, Any]) -> Table:
+    """Why a finished one has no score or did not qualify, what that means and what to change; empty where it did."""
+    return _titled(refusal(view))
 
 
 def submissions_table(page: dict[str, Any]) -> Table:
@@ -81,6 +86,15 @@ def submissions_table(page: dict[str, Any]) -> Table:
             item["created_at"][:16].replace("T", " "),
             Text(item["method"]),
         )
+    return table
+
+
+def _titled(lines: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, text in lines:
+        table.add_row(title, Text(plain(text)))
     return table
 
 
@@ -110,31 +124,45 @@ def _lines(view: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("stopped by", f"{stopped['by']}: {stopped['reason']}".removesuffix(": ")))
     if view.get("flag"):
         lines.append(("flagged", view["flag"]["reason"]))
-    if view.get("error"):
-        lines.append(("reason", view["error"]))
+    ended = view.get("attempts", 0) - (view["status"] == "running")
+    if ended > 0 and view["status"] in {"waiting", "running"}:
+        lines.append(("attempts", f"{ended} ended by a fault of ours, free of charge; it is tried again"))
     if view["status"] in {"done", "rejected", "failed"}:
-        lines += _figures(view)
+        lines += [*_verdict(view), *_figures(view)]
     return lines
 
 
-def _figures(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """Verdict, score and what it is made of, with units; of what was not measured only the cost."""
-    figures = summarize(migrate(view))
-    lines: list[tuple[str, str]] = []
-    if figures.score is not None:
-        error = "" if figures.score_se is None else f" ± {figures.score_se:.4f}"
-        reason = (view["result"] or {}).get("reason") or view.get("error") or ""
-        lines += [
-            ("verdict", "qualified" if figures.qualified else f"not qualified: {reason}"),
-            ("score", f"{figures.score:.4f}{error}"),
+def _verdict(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """Verdict and score; where something went wrong what, what it means and what to change."""
+    summary = summarize(migrate(view))
+    lines = []
+    if summary.score is not None:
+        error = "" if summary.score_se is None else f" ± {summary.score_se:.4f}"
+        lines = [
+            ("verdict", "qualified" if summary.qualified else "not qualified"),
+            ("score", f"{summary.score:.4f}{error}"),
         ]
-    for name, title, factor, words in FIGURES:
-        value = getattr(figures, name)
+    return lines + refusal(view)
+
+
+def _figures(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the score is made of, with units and standard errors, and where it was measured."""
+    summary = summarize(migrate(view))
+    lines = []
+    for name, error, title, factor, digits, unit in FIGURES:
+        value, se = getattr(summary, name), getattr(summary, error) if error else None
         if value is not None:
-            lines.append((title, words.format(factor * value)))
-    if figures.precision is not None:
-        lines.append(("precision", figures.precision))
-    return [*lines, ("GPU-hours", f"{figures.charged_hours:.2f}")]
+            scatter = "" if se is None else f" ± {factor * se:.{digits}f}"
+            lines.append((title, f"{factor * value:.{digits}f}{scatter}{unit}"))
+    if summary.kl_top_k is not None and summary.kl_tail_mass is not None:
+        words = f"the top {summary.kl_top_k}, {summary.kl_tail_mass:.2%} of the probability beyond"
+        lines.append(("KL is of", words))
+    if summary.precision is not None:
+        lines.append(("precision", summary.precision))
+    if summary.device is not None:
+        release = "" if summary.vllm is None else f", vLLM {summary.vllm}"
+        lines.append(("measured on", f"{summary.device}{release}, rules {view['rules_version']}"))
+    return [*lines, ("GPU-hours", f"{summary.charged_hours:.2f}")]
 
 
 def _number(value: float | None, digits: int) -> str:

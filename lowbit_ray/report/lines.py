@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from lowbit_ray.records import Record, Result
 from lowbit_ray.report.floor import floor_words
+from lowbit_ray.report.refusal import gate_words
 from lowbit_ray.rules import WORKLOAD_NAMES
-from lowbit_ray.score import Gate
 
-__all__ = ["Line", "fault_lines", "gate_words", "headline", "in_order", "lines_of", "workload_rows"]
+__all__ = ["Line", "fault_lines", "headline", "in_order", "lines_of", "workload_rows"]
 
 NAMES = {"serve": "serve", "interactive": "interactive", "long_context": "long context"}
 BUSY = 0.1
@@ -95,17 +95,6 @@ def workload_rows(result: Result) -> list[tuple[str, str, str, str, str, str]]:
             )
         )
     return rows
-
-
-def gate_words(gate: Gate) -> str:
-    """Passed or failed, and by how much."""
-    verdict = "passed" if gate.passed else "FAILED"
-    if gate.name == "accuracy":
-        return f"{verdict}: tier {gate.value or 'none'}, {gate.limit} is required"
-    margin = f"margin {gate.margin:+.4f}" if gate.margin is not None else ""
-    if gate.name == "speed":
-        return f"{verdict}: gain less its error {gate.value:.4f}, floor {gate.limit:g}, {margin}"
-    return f"{verdict}: generated length {gate.value:+.2%}, limit ±{gate.limit:.0%}, {margin}"
 
 
 def _precision(record: Record, result: Result) -> Line:
@@ -227,12 +216,12 @@ def fault_lines(record: Record) -> list[Line]:
     fault = record.fault
     if fault is None:
         return []
-    rule = f"{fault.rule}: {fault.summary}" if fault.rule else fault.summary
+    rule = f"{fault.rule.replace('_', ' ')}: {fault.summary}" if fault.rule else fault.summary
     parts = (
-        (f"Broken: {fault.kind}", rule),
+        (f"Broken: {fault.kind}" if record.status == "rejected" else f"Failed: {fault.kind}", rule),
         ("Where", fault.where),
         ("Seen", fault.seen),
-        ("Limit" if fault.rule else "Expected", fault.limit),
+        ("Limit" if fault.kind == "engine rules" else "Expected", fault.limit),
         ("To do", fault.remedy),
     )
     return [Line(title, text) for title, text in parts if text]

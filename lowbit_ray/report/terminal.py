@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from lowbit_ray.records import Record
-from lowbit_ray.report.lines import headline, lines_of, workload_rows
+from lowbit_ray.report.advice import advice_on
+from lowbit_ray.report.lines import Line, headline, lines_of, workload_rows
+from lowbit_ray.report.plain import plain
 
 __all__ = ["render_record"]
 
@@ -19,10 +23,10 @@ def render_record(record: Record, console: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for line in lines_of(record):
-        text = Text(line.text)
+    for line in (*lines_of(record), *_advice(record)):
+        text = Text(plain(line.text))
         if line.note:
-            text.append(f"\n{line.note}", "dim")
+            text.append(f"\n{plain(line.note)}", "dim")
         table.add_row(line.title, text)
     parts.append(table)
     if record.result is not None:
@@ -40,12 +44,18 @@ def _verdict(record: Record) -> Text:
         text.append(
             f"{result.score:.3f}{error} LowBScore\n", "bold green" if result.qualified else "bold yellow"
         )
-    text.append(headline(record), "" if result is not None else "bold red")
+    text.append(plain(headline(record)), "" if result is not None else "bold red")
     text.append(
         f"\n{record.solution.method} by {record.participant} · {record.split} split · {record.track} track\n",
         "dim",
     )
     return text
+
+
+def _advice(record: Record) -> Iterator[Line]:
+    for advice in advice_on(record):
+        yield Line("What it means", advice.meaning)
+        yield Line("What to change", advice.change)
 
 
 def _workloads(record: Record) -> Table:

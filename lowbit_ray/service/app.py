@@ -18,6 +18,7 @@ from lowbit_ray.service import board, events, health, login, organizers, pages, 
 from lowbit_ray.service.desk import following, open_desk
 from lowbit_ray.service.examples import describe
 from lowbit_ray.service.headers import SecurityHeaders
+from lowbit_ray.service.heads import Heads
 from lowbit_ray.service.limits import BodyLimit, Limits
 from lowbit_ray.service.problems import install_handlers
 from lowbit_ray.service.traffic import Traffic
@@ -27,7 +28,8 @@ __all__ = ["configured", "create_app"]
 
 DESCRIPTION = """Submit a quantized checkpoint, follow its evaluation, compare it.
 
-Whatever is public needs no token. Errors are problems (RFC 9457) that name the field. Times are UTC."""
+Whatever is public needs no token. Errors are problems (RFC 9457) that name the field. Times are UTC. What can be read
+answers HEAD as well; boards, records and rules carry an `ETag`, and `If-None-Match` saves sending them again."""
 
 
 def create_app(
@@ -66,6 +68,7 @@ def create_app(
     app.add_middleware(pages.PageProblems)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(traffic.middleware)
+    app.add_middleware(Heads)
     return app
 
 

@@ -6,13 +6,14 @@ import csv
 import io
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from fastapi import Path as InPath
 from starlette.responses import Response
 
 from lowbit_ray.board import Row
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.problems import Refusal, problems
+from lowbit_ray.service.versioned import UNCHANGED, Versioned, answer
 from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import anybody
 
@@ -27,7 +28,10 @@ router = APIRouter(
 
 TaskId = Annotated[str, InPath(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$", examples=["qwen3-8b"])]
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+CSV: dict[int | str, dict[str, Any]] = {
+    **UNCHANGED,
+    200: UNCHANGED[200] | {"content": {"text/csv": {"schema": {"type": "string"}}}},
+}
 
 
 class Board(Shown):
@@ -39,20 +43,21 @@ class Board(Shown):
 
 
 @router.get("/{task}.csv", summary="The board as CSV", response_class=Response, responses=CSV)
-async def board_csv(task: TaskId, desk: TheDesk) -> Response:
+async def board_csv(task: TaskId, desk: TheDesk, request: Request) -> Response:
     """One row a participant, the columns of the JSON."""
     _known(desk, task)
-    text = desk.per_verdict(f"board.csv {task}", lambda: _csv(desk.index.board(task, desk.rules)))
+    rows = desk.index.board(task, desk.rules)
+    content = desk.per_verdict(f"board.csv {task}", lambda: Versioned.of(_csv(rows)))
     name = f'attachment; filename="board-{task}.csv"'
-    return Response(text, media_type="text/csv", headers={"Content-Disposition": name})
+    return answer(request, content, "text/csv; charset=utf-8", {"Content-Disposition": name})
 
 
-@router.get("/{task}", summary="The board", response_model=Board)
-async def board(task: TaskId, desk: TheDesk) -> Response:
+@router.get("/{task}", summary="The board", response_model=Board, responses=UNCHANGED)
+async def board(task: TaskId, desk: TheDesk, request: Request) -> Response:
     """The last finished scored submission of each participant, by its score discounted by cost; references beside."""
     _known(desk, task)
-    text = desk.per_verdict(f"board {task}", lambda: _board(desk, task).model_dump_json())
-    return Response(text, media_type="application/json")
+    content = desk.per_verdict(f"board {task}", lambda: Versioned.of(_board(desk, task).model_dump_json()))
+    return answer(request, content)
 
 
 def _known(desk: Desk, task: str) -> None:

@@ -176,8 +176,7 @@ class Service:
             else:
                 if sleep_s is None or answer.status_code not in AGAIN or _is_quota(answer):
                     return answer
-                asked = answer.headers.get("retry-after", "")
-                sleep_s = min(LONGEST_SLEEP_S, max(sleep_s, float(asked) if asked.isdigit() else 0.0))
+                sleep_s = min(LONGEST_SLEEP_S, max(sleep_s, _asked_s(answer)))
             time.sleep(sleep_s)
         raise AssertionError("the last try returns or raises")
 
@@ -196,4 +195,10 @@ def _flag(submission: str) -> str:
 
 def _is_quota(answer: httpx2.Response) -> bool:
     """A quota that is used up for today is not worth waiting for."""
-    return answer.status_code == 429 and int(answer.headers.get("retry-after", "0") or 0) > LONGEST_SLEEP_S
+    return answer.status_code == 429 and _asked_s(answer) > LONGEST_SLEEP_S
+
+
+def _asked_s(answer: httpx2.Response) -> float:
+    """Seconds that `Retry-After` asks for; 0 where it says none, or a date."""
+    asked = answer.headers.get("retry-after", "")
+    return float(asked) if asked.isdigit() else 0.0

@@ -25,6 +25,7 @@ from lowbit_ray.service.problems import Refusal, problems
 from lowbit_ray.service.shown import find, position, progress, steps
 from lowbit_ray.service.submissions import SubmissionId
 from lowbit_ray.service.views import Shown
+from lowbit_ray.service.visitor import visitor
 from lowbit_ray.service.who import Anybody, Somebody
 
 __all__ = ["Moment", "router"]
@@ -63,14 +64,15 @@ class Moment(Shown):
     score_se: float | None = None
     qualified: bool | None = None
     """Whether contract, engine rules and all gates are kept; None before the verdict."""
+    reason: str | None = None
+    """Why it did not qualify, or has no score."""
 
 
 @router.get("/{id}/events", summary="Follow", response_class=StreamingResponse, responses=STREAM)
 async def events(id: SubmissionId, desk: TheDesk, person: Anybody, request: Request) -> StreamingResponse:  # noqa: A002
     """Server-sent events until there is a verdict."""
     standing = await find(desk, id, person)
-    address = request.client.host if request.client else "?"
-    key = f"person {person.name}" if person else f"address {address}"
+    key = f"person {person.name}" if person else f"address {visitor(request, desk.settings.proxies)}"
     _room(desk, request.app.state.followers, key)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     stream = _follow(desk, standing, _own(person, standing), request.app.state.followers, key)
@@ -136,6 +138,7 @@ async def _moment(desk: Desk, standing: Standing) -> str:
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,
         qualified=summary.qualified if summary else None,
+        reason=summary.reason if summary else None,
     ).model_dump_json()
 
 

@@ -9,19 +9,20 @@ from pydantic import AfterValidator, ConfigDict, Field
 from lowbit_ray.service.addresses import REPOSITORY
 from lowbit_ray.service.views import Shown
 
-__all__ = ["EXAMPLES", "NewSubmission", "Words"]
+__all__ = ["EXAMPLES", "NewSubmission", "Words", "printable"]
 
 COMMIT = "5f2c1d0e9b8a7f6e5d4c3b2a190817263544ab0c"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text; ValueError where it could act on a terminal that shows it."""
     if not text.isprintable():
         raise ValueError("must be printable characters on one line")
     return text
 
 
-Words = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-Where = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_printable)]
+Words = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)]
+Where = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(printable)]
 Repository = Annotated[str, Field(pattern=f"^{REPOSITORY.pattern}$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Precision = Annotated[str, Field(pattern=r"^W[0-9.]{1,8}A[0-9.]{1,8}KV[0-9.]{1,8}$")]

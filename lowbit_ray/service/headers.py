@@ -24,10 +24,16 @@ POLICY = "; ".join(
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none at all a browser would not say where our own forms come from
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+OURS = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+"""An answer is for who asked, and may be used again once we have said that it is still the same."""
+STATIC = {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Of a file whose address names its content."""
 
 
 class SecurityHeaders:
@@ -37,10 +43,13 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = scope.get("path", "").startswith("/static/") and b"v=" in scope.get("query_string", b"")
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                found = named and message["status"] in {200, 304}
+                for name, value in (HEADERS | (STATIC if found else OURS)).items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -46,7 +46,8 @@ def take_in(desk: Desk, person: Person, body: NewSubmission, key: str | None) ->
     new = accept(desk.ledger, submission)
     standing = desk.index.reread(submission.id)
     if standing is None:
-        raise Refusal(503, "The store is away", "It took the submission and does not give it back yet.")
+        detail = "It took the submission and does not give it back yet."
+        raise Refusal(503, "The store is away", detail, headers={"Retry-After": seconds(5)})
     if not new and _said(standing.submission) != _said(submission):  # two with one key at the same moment
         raise Refusal(409, "The idempotency key was used for another submission", field="Idempotency-Key")
     return new, standing

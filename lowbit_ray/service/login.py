@@ -1,4 +1,7 @@
-"""Showing a browser's token: a cookie that scripts cannot read, other sites cannot send, and that writes nothing."""
+"""Showing a browser's token: a cookie that scripts cannot read, other sites cannot send, and that writes nothing.
+
+Another site's form can neither sign a visitor in as somebody else nor out.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from lowbit_ray.service.desk import TheDesk
 from lowbit_ray.service.limits import seconds
 from lowbit_ray.service.problems import Refusal
+from lowbit_ray.service.visitor import visitor
 from lowbit_ray.service.who import COOKIE
 
 __all__ = ["page_after", "router"]
@@ -26,11 +30,15 @@ PAGE = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,4}")
 @router.post("/login")
 async def login(request: Request, desk: TheDesk) -> Response:
     """Takes the form's `token`; to the page of its `next` with the cookie, or 401."""
-    address = request.client.host if request.client else "?"
+    _own_form(request)
+    address = visitor(request, desk.settings.proxies)
     wait = desk.wrong_tokens.wait_s(address)
     if wait:
         raise Refusal(429, "Too many wrong tokens", headers={"Retry-After": seconds(wait)})
-    form = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=4)
+    try:
+        form = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=4)
+    except ValueError:
+        raise Refusal(422, "The form is not valid", field="token") from None
     token = form.get("token", [""])[0].strip()
     if await run_in_threadpool(desk.roster.find, token) is None:
         desk.wrong_tokens.take(address)
@@ -42,7 +50,7 @@ async def login(request: Request, desk: TheDesk) -> Response:
         max_age=DAYS * 86400,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure="https" in {request.url.scheme, request.headers.get("x-forwarded-proto")},
     )
     return answer
 
@@ -53,8 +61,20 @@ def page_after(path: str) -> str:
 
 
 @router.post("/logout")
-async def logout() -> Response:
+async def logout(request: Request) -> Response:
     """Forgets the cookie."""
+    _own_form(request)
     answer = RedirectResponse("/", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
+
+
+def _own_form(request: Request) -> None:
+    """403 for a form of another site, by what browsers say of it; programs say nothing, and mean what they send."""
+    site = request.headers.get("sec-fetch-site")
+    if site is None:  # browsers say it where the connection is trusted alone
+        origin = request.headers.get("origin")
+        own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+        site = "same-origin" if own else "cross-site"
+    if site not in {"same-origin", "none"}:
+        raise Refusal(403, "The form is not of this site")

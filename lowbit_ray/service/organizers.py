@@ -44,7 +44,7 @@ async def flag(id: SubmissionId, body: NewFlag, desk: TheDesk, person: Organizer
     standing = await find(desk, id, person)
     new = Flag(by=person.name, at=datetime.now(UTC), reason=body.reason)
     standing = await run_in_threadpool(_flag, desk, standing, new, "flagged")
-    return Response(await shown(desk, standing), media_type="application/json")
+    return Response((await shown(desk, standing)).data, media_type="application/json")
 
 
 @router.delete(
@@ -59,7 +59,7 @@ async def unflag(id: SubmissionId, desk: TheDesk, person: Organizer) -> Response
     if standing.flag is not None:
         lifted = standing.flag.model_copy(update={"by": person.name, "at": datetime.now(UTC), "lifted": True})
         standing = await run_in_threadpool(_flag, desk, standing, lifted, "flag lifted")
-    return Response(await shown(desk, standing), media_type="application/json")
+    return Response((await shown(desk, standing)).data, media_type="application/json")
 
 
 @router.get("/audit", summary="What organizers did, the oldest first")

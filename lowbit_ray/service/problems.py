@@ -20,7 +20,7 @@ from lowbit_ray.errors import InfraError, SubmissionError
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.service.invalid import FieldProblem, field_problems
 
-__all__ = ["Problem", "Refusal", "install_handlers", "problem_response", "problems"]
+__all__ = ["Problem", "Refusal", "header", "install_handlers", "problem_response", "problems"]
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +62,29 @@ def problem_response(status: int, title: str, detail: str = "", *, close: bool =
     return _answer(Problem(title=title, status=status, detail=detail), headers)
 
 
+WITH = {
+    401: ("WWW-Authenticate", "How to show a token: `Bearer`"),
+    429: ("Retry-After", "Seconds until it may be asked again"),
+    503: ("Retry-After", "Seconds after which to try again"),
+}
+"""The header that comes with a status."""
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For a route's `responses`: these statuses are problems."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    return {
-        status: {"description": http.HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}}
-        for status in statuses
-    }
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        found[status] = {"description": http.HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}}
+        if status in WITH:
+            name, words = WITH[status]
+            found[status]["headers"] = {name: header(words)}
+    return found
+
+
+def header(words: str) -> dict[str, Any]:
+    """One header, for a route's `responses`."""
+    return {"description": words, "schema": {"type": "string"}}
 
 
 def install_handlers(app: FastAPI) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -15,6 +15,7 @@ from lowbit_ray.rules import Rules, Workload
 from lowbit_ray.service.desk import TheDesk
 from lowbit_ray.service.problems import problems
 from lowbit_ray.service.quota import SCORED, Quota, quotas_of
+from lowbit_ray.service.versioned import UNCHANGED, Versioned, answer
 from lowbit_ray.service.views import Shown
 from lowbit_ray.service.who import Somebody, anybody
 from lowbit_ray.tasks import Task
@@ -37,6 +38,7 @@ class TaskView(Shown):
     """Its commit."""
     workloads: dict[str, Workload]
     speed_floor: float
+    """Least speed gain, less its error."""
     kl_ceiling: float
     """Nats per token."""
     domains: tuple[str, ...]
@@ -68,10 +70,12 @@ def task_view(task: Task, rules: Rules) -> TaskView:
     )
 
 
-@router.get("/rules", summary="The rules in force, as they are published", response_model=Rules)
-async def rules(desk: TheDesk) -> Response:
+@router.get(
+    "/rules", summary="The rules in force, as they are published", response_model=Rules, responses=UNCHANGED
+)
+async def rules(desk: TheDesk, request: Request) -> Response:
     """The rules file itself."""
-    return Response(_rules_json(desk.settings.rules), media_type="application/json")
+    return answer(request, _rules_json(desk.settings.rules))
 
 
 @router.get("/tasks", summary="The tasks")
@@ -98,6 +102,6 @@ async def me(desk: TheDesk, person: Somebody) -> Me:
 
 
 @cache
-def _rules_json(path: Path) -> bytes:
+def _rules_json(path: Path) -> Versioned:
     parsed: Any = json.loads(path.read_text())
-    return json.dumps(parsed, ensure_ascii=False).encode()
+    return Versioned.of(json.dumps(parsed, ensure_ascii=False))

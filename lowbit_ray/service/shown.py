@@ -17,6 +17,7 @@ from lowbit_ray.progress import Progress, read_progress
 from lowbit_ray.records import Record, parse_record
 from lowbit_ray.service.desk import Desk
 from lowbit_ray.service.problems import Refusal
+from lowbit_ray.service.versioned import Versioned
 from lowbit_ray.service.views import finished_json, unfinished
 from lowbit_ray.service.who import may_see
 
@@ -47,7 +48,7 @@ class Memory(Generic[T]):
         return value
 
 
-RECORDS: Memory[bytes] = Memory(most=512, fresh_s=600.0)
+RECORDS: Memory[Versioned] = Memory(most=512, fresh_s=600.0)
 PARSED: Memory[Record] = Memory(most=64, fresh_s=600.0)
 STEPS: Memory[tuple[str, ...]] = Memory(most=512, fresh_s=1.0)
 PROGRESS: Memory[Progress | None] = Memory(most=512, fresh_s=1.0)
@@ -83,13 +84,15 @@ async def steps(desk: Desk, standing: Standing) -> tuple[str, ...]:
     return await STEPS.get(key, lambda: _read_steps(desk, standing.id))
 
 
-async def shown(desk: Desk, standing: Standing) -> bytes:
+async def shown(desk: Desk, standing: Standing) -> Versioned:
     """A submission as JSON: its record where there is one, with the keys of a record before."""
     if standing.summary is None:
         view: BaseModel = unfinished(standing, position(desk, standing.id), await progress(desk, standing))
-        return view.model_dump_json().encode()
+        return Versioned.of(view.model_dump_json())
     key = (id(desk), standing.id, standing.flag)
-    return await RECORDS.get(key, lambda: finished_json(_record_bytes(desk, standing.id), standing.flag))
+    return await RECORDS.get(
+        key, lambda: Versioned.of(finished_json(_record_bytes(desk, standing.id), standing.flag))
+    )
 
 
 async def record_of(desk: Desk, standing: Standing) -> Record:

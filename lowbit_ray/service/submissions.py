@@ -5,18 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi import Path as InPath
+from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 
 from lowbit_ray.index import Cancellation, Standing
 from lowbit_ray.journal import log_action
 from lowbit_ray.people import Person
 from lowbit_ray.service.desk import Desk, TheDesk
-from lowbit_ray.service.handed_in import EXAMPLES, NewSubmission
+from lowbit_ray.service.handed_in import EXAMPLES, NewSubmission, printable
 from lowbit_ray.service.intake import take_in
-from lowbit_ray.service.problems import Refusal, problems
+from lowbit_ray.service.problems import Refusal, header, problems
 from lowbit_ray.service.shown import find, position, shown
+from lowbit_ray.service.versioned import UNCHANGED, Versioned, answer
 from lowbit_ray.service.views import FinishedView, Listed, Page, UnfinishedView, listed
 from lowbit_ray.service.who import Anybody, may_see, writing
 
@@ -54,6 +56,7 @@ SHOWN: dict[int | str, dict[str, Any]] = {200: {"model": View}}
     response_model=UnfinishedView,
     responses={
         200: {"model": View, "description": "It was handed in before"},
+        201: {"headers": {"Location": header("Its address")}},
         **problems(400, 403, 409, 413, 422),
     },
 )
@@ -109,10 +112,20 @@ async def submissions(
     return Page(items=tuple(items), next=None)
 
 
-@router.get("/{id}", summary="One submission", response_model=View, responses=SHOWN | problems(404, 422))
-async def submission(id: SubmissionId, desk: TheDesk, person: Anybody) -> Response:  # noqa: A002  # the API's word
+@router.get(
+    "/{id}",
+    summary="One submission",
+    response_model=View,
+    responses=UNCHANGED | {200: SHOWN[200] | UNCHANGED[200]} | problems(404, 422),
+)
+async def submission(
+    id: SubmissionId,  # noqa: A002  # the API's word
+    desk: TheDesk,
+    person: Anybody,
+    request: Request,
+) -> Response:
     """Its public record once there is one; before, the same keys with where it stands."""
-    return _json(await shown(desk, await find(desk, id, person)))
+    return answer(request, await shown(desk, await find(desk, id, person)))
 
 
 @router.delete("/{id}", summary="Cancel", response_model=View, responses=SHOWN | problems(403, 404, 409, 422))
@@ -120,7 +133,7 @@ async def cancel(
     id: SubmissionId,  # noqa: A002
     desk: TheDesk,
     person: Writer,
-    reason: Annotated[str, Query(max_length=200, examples=["wrong commit"])] = "",
+    reason: Annotated[str, Query(max_length=200, examples=["wrong commit"]), AfterValidator(printable)] = "",
 ) -> Response:
     """Stops it before its next step. A cancelled submission uses no quota; doing it again changes nothing."""
     standing = await find(desk, id, person)
@@ -142,5 +155,5 @@ def _cancel(desk: Desk, standing: Standing, person: Person, reason: str) -> Stan
     return desk.index.reread(standing.id) or current
 
 
-def _json(data: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(data, status, headers, media_type="application/json")
+def _json(content: Versioned, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(content.data, status, headers, media_type="application/json")

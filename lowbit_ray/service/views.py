@@ -6,13 +6,12 @@ import json
 from datetime import datetime
 from typing import Literal
 
-from pydantic import ConfigDict
-
 from lowbit_ray.index import Cancellation, Flag, Standing
 from lowbit_ray.migration import migrate
 from lowbit_ray.progress import Progress
 from lowbit_ray.records import Record, Solution
-from lowbit_ray.rules import _Frozen
+from lowbit_ray.report.advice import Advice, advice_on
+from lowbit_ray.rules import _Described
 from lowbit_ray.submission import STAGES
 
 __all__ = [
@@ -29,10 +28,8 @@ __all__ = [
 Status = Literal["waiting", "running", "done", "rejected", "failed", "cancelled"]
 
 
-class Shown(_Frozen):
-    """What the API shows; its schema has each field's own words."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
+class Shown(_Described):
+    """What the service shows of its own."""
 
 
 class Listed(Shown):
@@ -55,8 +52,12 @@ class Listed(Shown):
     created_at: datetime
     updated_at: datetime | None
     score: float | None
+    """S; 0 where it was rejected, None without a verdict."""
     score_se: float | None
+    """Its standard error."""
     qualified: bool
+    reason: str | None
+    """Why it did not qualify, or has no score."""
     flagged: str | None
     """An organizer's reason why it is off the board."""
 
@@ -69,7 +70,7 @@ class Page(Shown):
     """The cursor of the next page; None on the last."""
 
 
-class StageView(_Frozen):
+class StageView(Shown):
     name: Literal["build", "contract", "quality", "efficiency", "score"]
     status: Literal["waiting", "running", "done", "failed"]
 
@@ -94,15 +95,19 @@ class UnfinishedView(Shown):
     updated_at: datetime
     queue_position: int | None
     """From 1, while it waits."""
+    attempts: int
+    """Begun so far; each but the last ended by a fault of ours, free of charge."""
     progress: Progress | None
     cancelled: Cancellation | None
     flag: Flag | None = None
 
 
 class FinishedView(Record):
-    """A record, and whether an organizer flagged it."""
+    """A record, with whether an organizer flagged it, and what its participant can change."""
 
     flag: Flag | None = None
+    advice: tuple[Advice, ...] = ()
+    """What the refusal, the failure or each failed gate means; empty where nothing went wrong."""
 
 
 def listed(standing: Standing, position: int | None) -> Listed:
@@ -126,6 +131,7 @@ def listed(standing: Standing, position: int | None) -> Listed:
         score=summary.score if summary else None,
         score_se=summary.score_se if summary else None,
         qualified=summary is not None and summary.qualified,
+        reason=summary.reason if summary else None,
         flagged=standing.flag.reason if standing.flag else None,
     )
 
@@ -156,6 +162,7 @@ def unfinished(standing: Standing, position: int | None, progress: Progress | No
             "track": one.track,
             "updated_at": max(moments).replace(microsecond=0),
             "queue_position": position if state.status == "waiting" else None,
+            "attempts": lease.attempt + 1 if lease else 0,
             "progress": progress if state.status == "running" else None,
             "cancelled": stopped,
             "flag": standing.flag,
@@ -167,6 +174,7 @@ def finished_json(data: bytes, flag: Flag | None) -> bytes:
     """A stored record as the API answers it."""
     record = migrate(json.loads(data))
     record["flag"] = None if flag is None else flag.model_dump(mode="json")
+    record["advice"] = [advice.model_dump() for advice in advice_on(record)]
     return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
 
 

@@ -17,6 +17,7 @@ from lowbit_ray.people import Person
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import Buckets, seconds
 from lowbit_ray.service.problems import Refusal
+from lowbit_ray.service.visitor import visitor
 
 __all__ = [
     "COOKIE",
@@ -44,7 +45,7 @@ async def anybody(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> Person | None:
     """The person who asks, None without a token; 401 for a wrong one, 429 for too many requests."""
-    address = request.client.host if request.client else "?"
+    address = visitor(request, desk.settings.proxies)
     person = None
     if "authorization" in request.headers:
         person = await _known(desk, address, credentials.credentials if credentials else "")

@@ -22,6 +22,8 @@ import uvicorn
 from fakes.records import fill, moved_record, store, wait
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from lowbit_ray.conduct import Fault
+from lowbit_ray.errors import EngineStartError
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.people import issue_token
 from lowbit_ray.service.app import create_app
@@ -92,6 +94,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ),
     }
     store(ledger, moved_record(902, participant="linus", method="another rope").model_copy(update=refused))
+    died = EngineStartError(
+        "the engine died: ValueError: There is no module or parameter named 'layers.0.mlp.down_proj.weight_scale'",
+        where="timed-0.log",
+        found="exit code 1",
+        expected="a server that answers",
+    )
+    failed = {"result": None, "status": "failed", "error": str(died), "fault": Fault.of(died)}
+    store(ledger, moved_record(904, participant="alan", method="does not start").model_copy(update=failed))
     store(ledger, moved_record(903, participant="mallory", method="replays its answers", rate=1.3))
     flag = {
         "by": "olga",

@@ -1,12 +1,16 @@
 """The sections of a record's page: each says what the record says, no more."""
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.records import moved_record
 
 from lowbit_ray import conduct
+from lowbit_ray.checkpoint import contract
 from lowbit_ray.measure.consistency import Consistency
 from lowbit_ray.measure.replay import Replay
 from lowbit_ray.records import Conduct, Record, StageTime
@@ -165,6 +169,35 @@ def test_the_time_line_places_steps_and_counts_their_gpu_hours() -> None:
     assert time_line([], gpus=1) == []
 
 
+def test_what_lies_between_two_steps_is_a_row_of_the_time_line() -> None:
+    steps = [
+        step("build", 0, 10),
+        step("timed-ab12", 15, 60, pod=60),
+        step("anchor-ab12", 76, 24, pod=24),
+        step("capped-serve-ab12", 220, 30, pod=30),
+    ]
+    spans = time_line(steps, gpus=1, charged_hours=(60 + 24 + 30 + 118) / 3600)
+    assert [(span.title.partition(":")[0], span.start_s, span.seconds) for span in spans] == [
+        ("build", 0, 10),
+        ("preparing the questions, waiting for a pod", 10, 5),
+        ("efficiency", 15, 60),
+        ("efficiency", 76, 24),
+        ("anchor", 100, 120),
+        ("efficiency", 220, 30),
+    ]
+    assert spans[1].pod_seconds == 0
+    assert spans[4].pod_seconds == pytest.approx(118)  # no more than was charged
+    assert sum(span.gpu_hours for span in spans) == pytest.approx((60 + 24 + 30 + 118) / 3600)
+    later = step("capped-interactive-ab12", 300, 30, pod=30)
+    assert time_line([*steps, later], gpus=1)[-2].title == "between two steps"
+    assert time_line(steps, gpus=0)[4].pod_seconds is None  # nothing says it where nothing is charged
+
+
+def test_a_pages_time_line_adds_up_to_what_is_charged(record: Record) -> None:
+    spans = view_of(record, RULES, TASK).spans
+    assert sum(span.gpu_hours for span in spans) == pytest.approx(0.2975, abs=0.003)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(4.21, "4.2 s"), (61.0, "1:01 min"), (7384.0, "2:03:04 h"), (0.0, "0.0 s")]
 )
@@ -185,6 +218,23 @@ def test_an_unknown_step_keeps_its_name() -> None:
         ("KV blocks are offloaded to host memory", "host's memory"),
         ("under 15.200 GiB ran 3 requests at once instead of 8 and kept 0.5 of its rate", "more memory"),
         ("the engine did not answer within 900 s", "did not come up"),
+        ("owner/name@0123: the repository is private, gated or absent, found HTTP 401", "could not be read"),
+        ("s3://bucket/x: nothing is stored under this prefix", "Nothing lies"),
+        ("the checkpoint is too large, found 40.00 GiB, expected at most 20 GiB", "larger together"),
+        (
+            "config.json: quantization_config.quant_method: no reader for this quantization method, found 'exl3', "
+            "expected one of awq, gptq",
+            "cannot be read",
+        ),
+        ("model.layers.3.mlp.up_proj.weight: a weight of the source is missing", "in no form"),
+        (
+            "given up after 6 faults of ours, free of charge: the hub did not answer: HTTP 503",
+            "fault is ours",
+        ),
+        (
+            "timed-0.log: the engine died: ValueError: no tensor of this name in config.json",
+            "did not come up",
+        ),
         ("something that nobody foresaw", "score is 0"),
     ],
 )
@@ -192,6 +242,32 @@ def test_a_refusal_is_explained_in_plain_words(error: str, words: str) -> None:
     (advice,) = advice_on(refused(error))
     assert words in advice.meaning
     assert advice.change
+
+
+def test_every_rule_of_the_contract_has_advice_of_its_own() -> None:
+    folder = Path(contract.__file__).parent
+    named = {
+        name
+        for path in folder.rglob("*.py")
+        for name in re.findall(r"""(?:rule=|rule: str = |finding_of\(error, )"(\w+)\"""", path.read_text())
+    }
+    assert {"configuration", "source_weights", "companions", "precision"} <= named
+    assert named <= advice.CONTRACT.keys()
+    broken = conduct.Fault(
+        kind="contract",
+        rule="companions",
+        summary="a companion of a quantized weight is missing",
+        where="model.safetensors: a.weight_scale",
+        seen="no such tensor",
+        limit="shape [8]",
+        remedy="",
+    )
+    record = refused("config.json is not what broke it", fault=broken)
+    assert advice_on(record) == [advice.CONTRACT["companions"]]
+    assert advice_on(json.loads(record.to_json())) == advice_on(record)
+    page = result_page(record)
+    for words in ("Broken: contract", "a.weight_scale", "no such tensor", "Expected", "shape [8]"):
+        assert words in page
 
 
 def test_every_engine_rule_has_advice_of_its_own() -> None:

@@ -151,3 +151,28 @@ def test_every_parameter_has_an_example_or_says_its_values(app: FastAPI) -> None
                 text = json.dumps(parameter)
                 said = any(f'"{word}"' in text for word in ("examples", "example", "enum", "default"))
                 assert said, (method, path, parameter["name"])
+
+
+def test_headers_of_answers_are_described(app: FastAPI) -> None:
+    paths = app.openapi()["paths"]
+    handed_in = paths["/api/submissions"]["post"]["responses"]
+    assert "Location" in handed_in["201"]["headers"]
+    assert "Retry-After" in handed_in["429"]["headers"]
+    assert "WWW-Authenticate" in handed_in["401"]["headers"]
+    for path in ("/api/rules", "/api/board/{task}", "/api/board/{task}.csv", "/api/submissions/{id}"):
+        responses = paths[path]["get"]["responses"]
+        assert "ETag" in responses["200"]["headers"], path
+        assert "content" not in responses["304"], path
+
+
+MEASURED = ["Row", "Listed", "Result", "KLPart", "PeakMemory", "BudgetRun", "Audit", "Gate", "StageTime"]
+
+
+@pytest.mark.parametrize("schema", MEASURED)
+def test_every_measured_number_says_its_unit_or_what_it_is(app: FastAPI, schema: str) -> None:
+    fields = app.openapi()["components"]["schemas"][schema]["properties"]
+    for name, field in fields.items():
+        kinds = {field.get("type"), *(one.get("type") for one in field.get("anyOf", ()))}
+        in_name = name.endswith(("_gib", "_s", "_ms", "_seconds", "_hours"))
+        if "number" in kinds and not in_name:
+            assert field.get("description"), f"{schema}.{name}"

@@ -114,7 +114,7 @@ def test_a_submission_is_followed_by_command_from_the_queue_to_its_score(
     shown = lowbit(service, token, "show", name)
     assert "efficiency gain" in shown.stdout
     assert re.search(r"^verdict +(not )?qualified", shown.stdout, re.MULTILINE)
-    assert re.search(r"^KL from BF16 +\d\.\d{4} nats per token *$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^KL from BF16 +\d\.\d{4} ± \d\.\d{4} nats per token *$", shown.stdout, re.MULTILINE)
     board = lowbit(service, token, "board", TASK)
     assert name in board.stdout
     me = json.loads(lowbit(service, token, "whoami", "--json").stdout)

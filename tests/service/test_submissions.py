@@ -287,3 +287,40 @@ def test_an_organizer_who_cancels_anothers_is_in_the_audit_log(
         name,
         "spam",
     )
+
+
+def test_a_reason_to_cancel_is_one_line_that_can_be_printed(client: TestClient, as_: As) -> None:
+    name = submit(client, as_("ann")).json()["id"]
+    for reason in ("\x1b[2J", "two\nlines", "x" * 201):
+        answer = client.delete(f"/api/submissions/{name}", params={"reason": reason}, headers=as_("ann"))
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["field"] == "query.reason"
+    assert client.get(f"/api/submissions/{name}", headers=as_("ann")).json()["status"] == "waiting"
+
+
+def test_a_refusal_says_why_and_what_to_change_in_record_and_list(
+    client: TestClient, finished: Finished
+) -> None:
+    why = "config.json: rope_theta: differs from the source, found 1, expected 2"
+    one = finished(result=None, status="rejected", error=why, findings=[why])
+    view = client.get(f"/api/submissions/{one.id}").json()
+    assert view["error"] == why
+    (advice,) = view["advice"]
+    assert "RoPE" in advice["meaning"]
+    assert advice["change"]
+    (item,) = client.get("/api/submissions").json()["items"]
+    assert item["reason"] == why
+    text = client.get(f"/api/submissions/{one.id}/events").text
+    assert f'"reason":"{why}"' in text
+
+
+def test_an_attempt_that_ended_by_a_fault_of_ours_is_counted(
+    client: TestClient, as_: As, ledger: FolderLedger
+) -> None:
+    name = submit(client, as_("ann")).json()["id"]
+    assert client.get(f"/api/submissions/{name}", headers=as_("ann")).json()["attempts"] == 0
+    over = Lease(holder="h:1:x", attempt=1, renewed_at=datetime.now(UTC), released=True, ours=True)
+    ledger.create(f"submissions/{name}/lease.json", over.model_dump_json().encode())
+    client.app.state.desk.index.reread(name)  # type: ignore[attr-defined]
+    view = client.get(f"/api/submissions/{name}", headers=as_("ann")).json()
+    assert (view["status"], view["attempts"]) == ("waiting", 2)

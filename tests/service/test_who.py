@@ -193,3 +193,33 @@ def test_a_participant_who_submits_in_a_loop_is_slowed_down_and_an_organizer_is_
     assert theirs[0].status_code == 404
     assert theirs[-1].status_code == 429
     assert int(theirs[-1].headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 303),  # a program
+        ({"Sec-Fetch-Site": "same-origin"}, 303),
+        ({"Sec-Fetch-Site": "none"}, 303),
+        ({"Origin": "http://testserver"}, 303),
+        ({"Origin": "https://testserver"}, 303),  # before a proxy that ends TLS
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://testserver"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_another_sites_form_signs_nobody_in_or_out(
+    client: TestClient, tokens: dict[str, str], headers: dict[str, str], status: int
+) -> None:
+    for path in ("/login", "/logout"):
+        answer = client.post(path, data={"token": tokens["bob"]}, headers=headers, follow_redirects=False)
+        assert answer.status_code == status
+        assert ("set-cookie" in answer.headers) is (status == 303)
+
+
+def test_a_form_of_many_fields_is_refused_and_no_fault_of_ours(client: TestClient) -> None:
+    answer = client.post("/login", data={f"field{n}": "x" for n in range(9)})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "token"

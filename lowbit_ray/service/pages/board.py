@@ -89,6 +89,30 @@ def board_body(desk: Desk, task: str, query: BoardQuery, floors: Sequence[str] =
         drawn=len(drawn),
         floors=floors,
         cost_scale=desk.rules.rules.cost_scale,
+        vllm=desk.rules.vllm.release,
+        probes=_probes(rows),
+        conditions=_conditions(rows),
+    )
+
+
+def _probes(rows: Sequence[Row]) -> list[str]:
+    """What the KL of the rows is of: one line a K."""
+    tails: dict[int, list[float]] = {}
+    for row in rows:
+        if row.kl_top_k is not None and row.kl_tail_mass is not None:
+            tails.setdefault(row.kl_top_k, []).append(row.kl_tail_mass)
+    words = []
+    for top_k, found in sorted(tails.items()):
+        low, high = f"{min(found):.1%}", f"{max(found):.1%}"
+        beyond = low if low == high else f"{low} to {high}"
+        words.append(f"over BF16's top {top_k} and one bucket for the {beyond} beyond")
+    return words
+
+
+def _conditions(rows: Sequence[Row]) -> list[str]:
+    """On what the rows were measured, each once."""
+    return sorted(
+        {row.device + (f", vLLM {row.vllm}" if row.vllm else "") for row in rows if row.device is not None}
     )
 
 

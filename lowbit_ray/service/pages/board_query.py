@@ -38,7 +38,7 @@ COLUMNS = (
     Column("score", "score ± se", lambda row: row.score, "down"),
     Column("board", "cost-adjusted", lambda row: row.board_score, "down"),
     Column("precision", "precision", lambda row: row.precision, "up", number=False),
-    Column("kl", "KL", lambda row: row.kl, "up"),
+    Column("kl", "KL, nats", lambda row: row.kl, "up"),
     Column("speed", "speed", lambda row: row.speed, "down"),
     Column("memory", "memory", lambda row: row.memory, "down"),
     Column("hours", "GPU-hours", lambda row: row.gpu_hours, "up"),

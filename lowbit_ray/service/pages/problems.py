@@ -20,6 +20,7 @@ API = ("/api", "/healthz", "/readyz", "/metrics", "/static")
 """Whoever asks here reads JSON or text."""
 WORDS = {
     401: "Sign in with a token that an organizer issued, or go on without one: scored submissions are public.",
+    403: "Somebody else may do this, or the form came from another site.",
     404: "The address may be mistyped, or it is a dev submission, which its participant alone may see.",
     405: "This address does not take such a request.",
     413: "What was sent is too large.",

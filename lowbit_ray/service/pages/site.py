@@ -55,18 +55,22 @@ def frame(
     *,
     here: str = "",
     status: int = 200,
+    within: bool = False,
     live: bool = False,
 ) -> HTMLResponse:
-    """A whole page; `here` is the address of the link in the head that it belongs to, `live` adds the script."""
+    """A whole page; `here` is the address of the link in the head that it belongs to, `live` adds the script.
+
+    within: it is not that page itself, but one that belongs to it.
+    """
     text = template("frame.html").render(
         title=title,
         body=body,
         here=here,
+        current="true" if within else "page",
         person=person,
         tasks=list(desk.tasks) if desk else [],
         rules_version=desk.rules.version if desk else "",
         version=__version__,
         live=live,
     )
-    headers = {"Cache-Control": "private, no-cache", "Vary": "Cookie, Authorization"}
-    return HTMLResponse(text, status, headers)
+    return HTMLResponse(text, status)

@@ -56,7 +56,7 @@ async def submission(id: SubmissionId, desk: TheDesk, person: Anybody) -> Respon
     title = f"{standing.submission.method} · {standing.submission.task_id}"
     live = standing.summary is None and standing.state.status != "cancelled"
     here = f"/board/{standing.submission.task_id}"
-    return frame(desk, person, title, body, here=here, live=live)
+    return frame(desk, person, title, body, here=here, within=True, live=live)
 
 
 @router.get("/submissions/{id}/live")

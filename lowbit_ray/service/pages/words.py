@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["FILTERS", "fixed", "percent", "score", "times"]
+__all__ = ["FILTERS", "NONE", "fixed", "percent", "score", "times"]
 
 NONE = "—"
 

@@ -313,6 +313,45 @@ def test_comparing_marks_the_best_of_each_figure(board: TestClient) -> None:
     assert "ffffffffffffffff is not known" in text
 
 
+def test_compared_figures_carry_errors_and_how_they_were_measured(
+    board: TestClient, ledger: FolderLedger
+) -> None:
+    alike = board.get("/compare?id=0000000000000001&id=0000000000000002").text
+    for words in ("KL, nats per token", " ± ", "top 20, ", "1 × NVIDIA H200", "0.25.1", "KL is over"):
+        assert words in alike
+    assert "not measured alike" not in alike
+    other = moved_record(700, participant="elsewhere")
+    assert other.host is not None
+    (gpu,) = other.host.gpus
+    host = other.host.model_copy(update={"gpus": (gpu.model_copy(update={"name": "NVIDIA L4"}),)})
+    store(ledger, other.model_copy(update={"host": host}))
+    apart = board.get(f"/compare?id=0000000000000001&id={700:016x}").text
+    assert "They were not measured alike (device: 1 × NVIDIA H200, 1 × NVIDIA L4)" in apart
+
+
+def test_a_refused_one_says_why_in_the_list_and_on_its_page(
+    board: TestClient, ledger: FolderLedger, eventually: Eventually
+) -> None:
+    why = "config.json: rope_theta: differs from the source, found 1, expected 2"
+    record = moved_record(701, participant="linus")
+    store(ledger, record.model_copy(update={"result": None, "status": "rejected", "error": why}))
+    eventually(lambda: why in board.get("/submissions").text)
+    page = board.get(f"/submissions/{701:016x}").text
+    assert "What to change." in page
+    assert "Copy the named field" in page
+
+
+def test_the_board_says_units_device_and_release(board: TestClient) -> None:
+    text = board.get("/board/qwen3-8b").text
+    for words in ("nats per token", "± is one standard error", "vLLM 0.25.1", "measured on 1 × "):
+        assert words in text
+
+
+def test_the_link_of_the_board_is_current_but_not_the_page_on_a_submissions_page(board: TestClient) -> None:
+    assert 'href="/board/qwen3-8b" aria-current="page"' in board.get("/board/qwen3-8b").text
+    assert 'href="/board/qwen3-8b" aria-current="true"' in board.get("/submissions/0000000000000001").text
+
+
 def test_static_files_are_named_after_their_content(client: TestClient) -> None:
     (style,) = re.findall(r'href="(/static/lowbit\.css\?v=[0-9a-f]{12})"', client.get("/").text)
     assert client.get(style).status_code == 200
