@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from fractions import Fraction
 
 from lowbit_ray.measure.accuracy.scorers.verdict import MAX_ANSWER_CHARS
@@ -10,12 +11,21 @@ from lowbit_ray.measure.accuracy.scorers.verdict import MAX_ANSWER_CHARS
 __all__ = ["code_of", "final_number", "plain_number", "without_reasoning"]
 
 _START_OF_REASONING, _END_OF_REASONING = "<think>", "</think>"
-_FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+# Of neighbours that match the same characters the first is possessive (`*+`): an answer may hold a hundred thousand
+# blanks, and going back over them takes the square of that.
+_FENCE = re.compile(r"```[ \t]*+([\w+-]*+)[^\n]*+\n(.*?)(?:\n[ \t]*+```|\Z)", re.DOTALL)
 _NUMBER = r"[-−+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?"
-_NUMBER_ALONE = re.compile(rf"\s*\$?\s*({_NUMBER})\s*\.?\s*\Z")
-_NUMBER_INSIDE = re.compile(rf"(?<![\w.]){_NUMBER}(?![\w])")
-_DECLARED = re.compile(rf"(?:answer\s*(?:is|:|=)|####)[\s*$:=]*({_NUMBER})(?![\w])", re.IGNORECASE)
-_BOXED = re.compile(r"\\boxed\s*\{\s*([^{}]*)\}")
+_NUMBER_ALONE = re.compile(rf"\s*+\$?\s*+({_NUMBER})\s*+\.?\s*+\Z")
+_NUMBER_INSIDE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w)")
+_DECLARED = re.compile(rf"(?:answer\s*+(?:is|:|=)|####)[\s*$:=]*+({_NUMBER})(?!\w)", re.IGNORECASE)
+_BOXED = re.compile(r"\\boxed\s*+\{\s*+([^{}]*+)\}")
+_FUNCTIONS = "sqrt|[dt]?frac|binom|cdot|times|div|pm|mp|over|pi|ln|log|exp|sin|cos|tan|left|infty"
+_GOES_ON = re.compile(
+    rf"\{{|\s*+(?:[\^/+=×·÷]|\*\s*+[\w(\\]|\\(?:{_FUNCTIONS})(?![a-z]))|[-−]\d|\s++[-−]\s++[\w(\\]"
+)
+r"""After a number that is part of an expression: `4\sqrt{2}`, `2^{10}`, `12 + 5 = 17`."""
+_COMES_FROM = re.compile(r"(?:[{^_/+×·÷(]|[\w)}]\s*+\*|[\w)}]\s*+[-−]|\\(?:cdot|times|div|pm|mp))\s*+\Z")
+r"""Before one: `\frac{3}{4}`, `3 / 4`, `2 * 6`, `x - 12`."""
 _LONGEST_NUMBER = 60
 """Characters; longer runs of digits are no answers, and converting them takes quadratic time."""
 
@@ -46,15 +56,26 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def final_number(text: str) -> Fraction | None:
-    """The number an answer ends on: boxed, else declared (`the answer is 12`, `#### 12`), else the last."""
-    boxed = _BOXED.findall(text)
-    if boxed:
-        return plain_number(boxed[-1])
-    declared = _DECLARED.findall(text)
-    if declared:
-        return _value(declared[-1])
-    inside = _NUMBER_INSIDE.findall(text)
-    return _value(inside[-1]) if inside else None
+    """The number an answer ends on: boxed, else declared (`the answer is 12`, `#### 12`), else the last.
+
+    None where that is no number by itself but part of an expression, which has another value.
+    """
+    box = text.rfind("\\boxed")
+    if box >= 0:
+        boxed = _BOXED.match(text, box)
+        return plain_number(boxed[1]) if boxed else None
+    if declared := _last(_DECLARED, text):
+        return None if _GOES_ON.match(text, declared.end()) else _value(declared[1])
+    inside = _last(_NUMBER_INSIDE, text)
+    if inside is None or _GOES_ON.match(text, inside.end()):
+        return None
+    before = text[max(0, inside.start() - _LONGEST_NUMBER) : inside.start()]
+    return None if _COMES_FROM.search(before) else _value(inside[1])
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    matches = deque(pattern.finditer(text), maxlen=1)
+    return matches[0] if matches else None
 
 
 def _value(number: str) -> Fraction | None:

@@ -17,8 +17,11 @@ __all__ = ["judge_choice", "picked_letter", "score_choices"]
 
 # "A city" and "I think" begin with a word, "B Paris" with a letter
 _START = re.compile(r"[\s*_`(\[\"']*(?:([A-J])(?:[*_`)\]\"'.:,;\n]|\s*\Z)|([B-HJ])\s)")
+# possessive, as blanks may be many; "the answer is a city" picks no option, "the answer is a" does
 _DECLARED = re.compile(
-    r"(?:answer|option|choice)\s*(?:is|:|=)?\s*(?:option\s*)?[*_`(\[\"']*([A-J])(?![\w'])", re.IGNORECASE
+    r"(?:answer|option|choice)\s*+(?:is|:|=)?\s*+(?:option\s*+)?[*_`(\[\"']*+"
+    r"((?-i:[A-J])|[b-hj]|[ai](?=[*_`)\]\"'.:,;\n]|\s*+\Z))(?![\w'])",
+    re.IGNORECASE,
 )
 _ALONE = re.compile(r"(?<![\w'])\(?([A-J])\)")
 

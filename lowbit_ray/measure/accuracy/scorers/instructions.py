@@ -31,7 +31,7 @@ def _occurrences(text: str, answer: str) -> int:
 
 
 def _has_json_keys(answer: str, names: str) -> bool:
-    fenced = re.search(r"```(?:json)?\s*\n?(.*?)```", answer, re.DOTALL)
+    fenced = re.search(r"```(?:json)?\s*+(.*?)```", answer, re.DOTALL)
     try:
         value = json.loads(fenced.group(1) if fenced else answer)
     except (ValueError, RecursionError):

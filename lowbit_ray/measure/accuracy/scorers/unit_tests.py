@@ -104,5 +104,12 @@ def _equal(line: str, expected: str) -> bool:
     if isinstance(value, bool) or isinstance(wanted, bool):
         return value is wanted
     if isinstance(value, int | float) and isinstance(wanted, int | float):
-        return value == wanted or math.isclose(value, wanted, rel_tol=1e-9, abs_tol=1e-12)
+        return value == wanted or _is_close(value, wanted)
     return type(value) is type(wanted) and bool(value == wanted)
+
+
+def _is_close(value: float, wanted: float) -> bool:
+    try:
+        return math.isclose(value, wanted, rel_tol=1e-9, abs_tol=1e-12)
+    except OverflowError:  # an integer beyond every float
+        return False

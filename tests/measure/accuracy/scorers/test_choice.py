@@ -32,8 +32,17 @@ def test_an_answer_that_picks_nothing_is_no_answer(text: str) -> None:
     assert judge_choice(TARGET, text) is Outcome.NO_ANSWER
 
 
-def test_the_article_a_is_not_option_a() -> None:
-    assert picked_letter("A city in France: Paris", OPTIONS) == "B"
+@pytest.mark.parametrize(
+    "text",
+    ["A city in France: Paris", "The answer is a city in France: Paris", "My choice is a guess: Paris."],
+)
+def test_the_article_a_is_not_option_a(text: str) -> None:
+    assert picked_letter(text, OPTIONS) == "B"
+
+
+@pytest.mark.parametrize("text", ["the answer is a", "answer: a.", "option (a)", "the answer is A, a city"])
+def test_a_small_a_that_stands_alone_is_option_a(text: str) -> None:
+    assert picked_letter(text, OPTIONS) == "A"
 
 
 @given(st.text(max_size=300))

@@ -48,6 +48,33 @@ def test_math_verify_reads_latex_and_expressions() -> None:
     )
 
 
+def test_a_number_within_an_expression_is_not_the_expressions_value() -> None:
+    """Its last number is the target's, its value is not."""
+    wrong = [
+        ("4", "so $\\boxed{\\frac{3}{4}}$"),
+        ("4", "first \\boxed{4}, no: \\boxed{\\frac{1}{2}}"),
+        ("4", "The answer is $\\frac{3}{4}$."),
+        ("4", "The answer is $4\\sqrt{2}$."),
+        ("2", "The answer is $2^{10}$."),
+        ("10", "We get $2^{10}$"),
+        ("4", "We get $\\sqrt{4}$, that is $\\sqrt{4}$"),
+        ("4", "It is 3 / 4"),
+    ]
+    assert outcomes(*wrong) == [Outcome.WRONG] * len(wrong)
+    right = [
+        ("17", "The answer is 12 + 5 = 17."),
+        ("3/4", "so $\\boxed{\\frac{3}{4}}$"),
+        ("1024", "The answer is $2^{10}$."),
+        ("2", "We get $\\sqrt{4}$"),
+        ("12", "- 12"),
+        ("12", "* 12"),
+        ("12", "**The answer is 12**"),
+        ("12", "The answer is \\(12\\)."),
+        ("12", "It took 12 steps - no more than 12"),
+    ]
+    assert outcomes(*right) == [Outcome.RIGHT] * len(right)
+
+
 def test_an_empty_answer_is_no_answer() -> None:
     assert (
         outcomes(("12", " \n"), ("12", "<think>12</think>"), ("12", "<think>12, or"))

@@ -81,6 +81,13 @@ def test_values_of_another_type_are_wrong(code: str, expected: str) -> None:
     assert value_of(code, expected) is Outcome.WRONG
 
 
+def test_an_integer_beyond_every_float_is_wrong_and_nothing_of_ours_breaks() -> None:
+    """A factorial gone wrong, in an honest model's answer."""
+    assert value_of("def f(): return 10**400", "120") is Outcome.WRONG
+    assert value_of("def f(): return -10**400", "0.5") is Outcome.WRONG
+    assert value_of("def f(): return 10**400", f"{10**400}") is Outcome.RIGHT
+
+
 def test_no_code_is_no_answer() -> None:
     assert judge_code(ADD, "```python\n\n```") is Outcome.NO_ANSWER
 
