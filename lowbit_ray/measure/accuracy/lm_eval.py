@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from lowbit_ray.engines.spec import FORBIDDEN
 from lowbit_ray.errors import ConfigError, EngineAnswerError
@@ -107,11 +108,15 @@ async def _run(command: Sequence[str], limit_s: float, name: DomainName) -> None
 def _read(folder: Path, name: DomainName, domain: Domain) -> tuple[JudgedItem, ...]:
     plan = domain.lm_eval
     assert plan is not None
-    files = sorted(folder.rglob("samples_*.jsonl"))
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines() if line.strip()]
-    # a task may judge each answer through several filters; the first one counts
-    rows = {line["doc_id"]: line for line in reversed(lines) if line.get("filter") == lines[0].get("filter")}
-    values = {document: row.get(plan.metric) for document, row in rows.items()}
+    values: dict[tuple[str, int], Any] = {}
+    for file in sorted(folder.rglob("samples_*.jsonl")):
+        # each task of a group has its file, and numbers its documents by itself
+        part = file.stem.removeprefix("samples_").rpartition("_")[0]
+        lines = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        # a task may judge each answer through several filters; the first one counts
+        for line in reversed(lines):
+            if line.get("filter") == lines[0].get("filter"):
+                values[part, line["doc_id"]] = line.get(plan.metric)
     if not values or not all(isinstance(value, int | float) for value in values.values()):
         raise ConfigError(
             "lm-evaluation-harness logged no such metric for each document",
@@ -119,16 +124,18 @@ def _read(folder: Path, name: DomainName, domain: Domain) -> tuple[JudgedItem, .
             found=f"{len(values)} documents",
             expected=plan.metric,
         )
+    whole = len({part for part, _ in values}) == 1
+    places = {key: f"{plan.task}-{key[1]}" if whole else f"{plan.task}-{key[0]}-{key[1]}" for key in values}
     return tuple(
         JudgedItem(
-            item_id=f"{name}-{plan.task}-{document}",
+            item_id=f"{name}-{places[key]}",
             domain=name,
-            cluster=f"{plan.task}-{document}",
+            cluster=places[key],
             chance=plan.chance,
             level=0,
             outcome=Outcome.RIGHT if value >= plan.right_from else Outcome.WRONG,
             completion_tokens=0,
             truncated=False,
         )
-        for document, value in sorted(values.items())
+        for key, value in sorted(values.items())
     )

@@ -30,7 +30,9 @@ arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
 print(ROWS, file=sys.stderr)
 folder = pathlib.Path(arguments["--output_path"]) / "m"
 folder.mkdir()
-(folder / "samples_t_2026.jsonl").write_text("\\n".join(map(json.dumps, ROWS)))
+for part in dict.fromkeys(row.get("part", "t") for row in ROWS):
+    lines = [json.dumps(row) for row in ROWS if row.get("part", "t") == part]
+    (folder / f"samples_{part}_2026-11-30T12-00-00.123.jsonl").write_text("\\n".join(lines))
 sys.exit(CODE)
 """
 """A program with the harness's command line and log, for what the real one does not do on demand."""
@@ -67,6 +69,23 @@ def test_a_metric_that_is_a_share_counts_from_the_tasks_limit() -> None:
 def test_of_several_filters_the_first_counts() -> None:
     rows = [row(0, 1.0, "strict"), row(1, 0.0, "strict"), row(0, 0.0, "flexible"), row(1, 1.0, "flexible")]
     assert [item.right for item in ask(domain(), stand_in(rows))] == [True, False]
+
+
+def test_each_task_of_a_group_numbers_its_documents_by_itself() -> None:
+    """And judges them by filters of its own."""
+    rows = [
+        {**row(0, 1.0), "part": "t_easy"},
+        {**row(1, 0.0), "part": "t_easy"},
+        {**row(0, 0.0, "strict"), "part": "t_hard"},
+        {**row(0, 1.0, "flexible"), "part": "t_hard"},
+    ]
+    items = ask(domain(), stand_in(rows))
+    assert [(item.item_id, item.right) for item in items] == [
+        ("knowledge-t-t_easy-0", True),
+        ("knowledge-t-t_easy-1", False),
+        ("knowledge-t-t_hard-0", False),
+    ]
+    assert len({item.cluster for item in items}) == 3
 
 
 def test_both_sides_are_paired_document_by_document() -> None:
