@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 from fakes.arena import HERE, Arena, Watching
+from rich.console import Console
 
 from lowbit_ray.board import rank
 from lowbit_ray.errors import ConfigError, LedgerError
@@ -15,6 +17,7 @@ from lowbit_ray.evaluate import evaluate, read_record, read_submission
 from lowbit_ray.measure.noise_floor import FloorRun, FloorRuns, Measurement, floor_of
 from lowbit_ray.noise_floor import measure_noise_floor
 from lowbit_ray.records import Record
+from lowbit_ray.report.floor import render_floors
 from lowbit_ray.report.lines import lines_of
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
@@ -72,6 +75,23 @@ def test_evaluations_that_were_measured_otherwise_are_left_out(other: dict[str, 
 def test_a_run_that_is_added_again_is_not_counted_twice() -> None:
     runs = FloorRuns(task_id="t").with_run(floor_run("a", 0.9)).with_run(floor_run("a", 1.0))
     assert [run.speed for run in runs.runs] == [1.0]
+
+
+def test_the_jobs_output_fits_eighty_columns_and_says_how_each_floor_was_measured() -> None:
+    """As in the log of a job, which is no terminal; a CPU's name alone is half of that."""
+    here = Measurement(device="2 × AMD EPYC 7763 64-Core Processor", release="0.32.0", rules_version="v23")
+    later = here.model_copy(update={"rules_version": "v24"})
+    runs = [floor_run("a", 0.98, here), floor_run("b", 1.01, here), floor_run("c", 1.0, later)]
+    console = Console(file=StringIO(), width=80)
+    console.print(render_floors(FloorRuns(task_id="t", runs=tuple(runs))))
+    assert isinstance(console.file, StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert "2 × AMD EPYC 7763 64-Core Processor, engine 0.32.0, rules v23: 2 evaluations" in lines
+    assert "2 × AMD EPYC 7763 64-Core Processor, engine 0.32.0, rules v24: 1 evaluation" in lines
+    rows = [line.split() for line in lines]
+    assert ["speed,", "serve", "1", "0.99500", "0.02121"] in rows
+    assert ["accuracy", "drop,", "points", "0", "-0.20000", "0.00000"] in rows
+    assert ["score", "1", "1.00000", "—"] in rows
 
 
 @pytest.fixture(scope="module")
