@@ -12,7 +12,6 @@ import contextlib
 import gc
 import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -37,9 +36,14 @@ from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
 
 __all__ = ["EngineActor", "PodFacts", "Progress", "Question", "Started"]
 
-Progress = Callable[[int, int], None]
 HOST_LABEL = "lowbit-host"
 START_LINES = 400
+
+
+class Progress(Protocol):
+    """Told how far a question is, and what of it is being done where it has parts."""
+
+    def __call__(self, done: int, total: int, doing: str = "") -> None: ...
 
 
 class Question(Protocol):
@@ -144,9 +148,13 @@ class EngineActor:
         engine = self._running()
         self._tell(what, 0, 0)
         endpoint = Endpoint(engine.address, engine.spec.served_name, door=engine.door)
+
+        def told(done: int, total: int, doing: str = "") -> None:
+            self._tell(f"{what}: {doing}" if doing else what, done, total)
+
         try:
             with busy_seconds() as meter:
-                return asyncio.run(question(endpoint, lambda done, total: self._tell(what, done, total)))
+                return asyncio.run(question(endpoint, told))
         except EngineError as error:
             time.sleep(0.5)  # a dying engine closes its connections a moment before it is gone
             if not engine.alive():

@@ -2,7 +2,8 @@
 
 A measurement knows a URL and a model's name, never how the server was started. Whatever goes wrong on the
 wire becomes an EngineAnswerError that says which route, what was found and what was expected. A server's own
-words are left out of it: an error message may quote the prompt, which is hidden.
+words are left out of it: an error message may quote the prompt, which is hidden. Nor is a redirect followed to
+another host: it would take the prompt along, in the request or already in the host's name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from lowbit_ray.engines.door import Door
 from lowbit_ray.engines.foreign_json import parse_foreign
@@ -31,6 +33,7 @@ __all__ = [
     "parse_object",
     "post_json",
     "raise_for_status",
+    "told_count",
     "whole_answer",
     "wire_errors",
 ]
@@ -45,6 +48,7 @@ KNOWN_ERRORS = frozenset(
 )
 """Types of errors of vLLM, SGLang, llama.cpp and OpenAI."""
 KNOWN_CODES = frozenset(str(code) for code in range(400, 600))
+LARGEST_COUNT = 2**31
 CONNECT_S = 30.0
 WHOLE_ANSWER = 10.0
 ERROR_BYTES = 2**16
@@ -114,7 +118,10 @@ async def post_json(
     Raises Refusal for HTTP 4xx and 501, EngineAnswerError for anything else that is not an object.
     """
     with answering(), wire_errors(path):
-        async with whole_answer(session), session.post(endpoint.route(path), json=body) as response:
+        async with (
+            whole_answer(session),
+            session.post(endpoint.route(path), json=body, allow_redirects=False) as response,
+        ):
             await raise_for_status(response, path)
             data = await _read(response, path, max_bytes)
     return parse_object(data, path)
@@ -123,14 +130,36 @@ async def post_json(
 async def get_text(
     session: aiohttp.ClientSession, endpoint: Endpoint, path: str, *, max_bytes: int = 2**24
 ) -> str | None:
-    """GETs `path`; None where the server has no such route (HTTP 404, 405 or 501)."""
+    """GETs `path`; None where the server has no such route (HTTP 404, 405 or 501).
+
+    One redirect within the server is followed: frameworks send `/metrics` to `/metrics/`.
+    """
     with wire_errors(path):
-        async with whole_answer(session), session.get(endpoint.route(path)) as response:
-            if response.status in (404, 405, 501):
-                return None
-            await raise_for_status(response, path)
-            data = await _read(response, path, max_bytes)
-    return data.decode("utf-8", errors="replace")
+        async with whole_answer(session):
+            async with session.get(endpoint.route(path), allow_redirects=False) as response:
+                moved = _moved_within(response)
+                if moved is None:
+                    return await _text(response, path, max_bytes)
+            async with session.get(moved, allow_redirects=False) as response:
+                return await _text(response, path, max_bytes)
+
+
+def _moved_within(response: aiohttp.ClientResponse) -> URL | None:
+    """Where a redirect leads, if it is to the server itself."""
+    if not 300 <= response.status < 400 or "Location" not in response.headers:
+        return None
+    try:
+        target = response.url.join(URL(response.headers["Location"]))
+        return target if target.origin() == response.url.origin() else None
+    except ValueError:
+        return None
+
+
+async def _text(response: aiohttp.ClientResponse, path: str, max_bytes: int) -> str | None:
+    if response.status in (404, 405, 501):
+        return None
+    await raise_for_status(response, path)
+    return (await _read(response, path, max_bytes)).decode("utf-8", errors="replace")
 
 
 def parse_object(data: bytes, path: str) -> dict[str, Any]:
@@ -170,6 +199,14 @@ def error_kind(error: object) -> str:
     return " ".join(known) or "an error object"
 
 
+def told_count(value: object) -> object:
+    """A count of a server's as it may be repeated: anything longer could spell a prompt."""
+    if value is None:
+        return "none"
+    credible = type(value) is int and 0 <= value < LARGEST_COUNT
+    return value if credible else f"no count ({type(value).__name__})"
+
+
 def whole_answer(session: aiohttp.ClientSession) -> asyncio.Timeout:
     """The limit on one whole answer, as `connect` promises it; used inside `wire_errors`."""
     return asyncio.timeout(WHOLE_ANSWER * (session.timeout.sock_read or CONNECT_S))
@@ -186,9 +223,13 @@ async def raise_for_status(response: aiohttp.ClientResponse, path: str) -> None:
     except ValueError:
         kind = "no JSON"
     declined = 400 <= response.status < 500 or response.status == 501
-    fault = Refusal if declined else EngineAnswerError
+    fault, summary = EngineAnswerError, "the server failed"
+    if declined:
+        fault, summary = Refusal, "the server declined the request"
+    elif 300 <= response.status < 400:
+        summary = "the server sends the request elsewhere"
     raise fault(
-        "the server declined the request" if declined else "the server failed",
+        summary,
         where=path,
         found=f"HTTP {response.status} ({kind})",
         expected="HTTP 200",

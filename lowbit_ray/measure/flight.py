@@ -21,6 +21,9 @@ __all__ = ["Flights"]
 
 HEADERS = {"Content-Type": "application/json"}
 NAP_S = 0.1
+BYTES_A_READ = 2**7
+"""What keeping one read takes beside its bytes: they count towards the largest answer, as a server may send each
+byte by itself."""
 READ_BYTES = 2**14
 """Longest single read. asyncio asks for 256 KiB by default and gives most of it back, which costs more than the
 read of a token does."""
@@ -34,15 +37,18 @@ class Flights:
         session: aiohttp.ClientSession,
         url: str,
         bodies: Sequence[bytes],
+        output_len: int,
         max_bytes: int,
-        landed: Callable[[int], None],
+        heard: Callable[[int], None],
         *,
         ripe_at: int = 0,
         ripe: Callable[[], None] = lambda: None,
     ) -> None:
         self.session, self.url, self.bodies, self.max_bytes = session, url, bodies, max_bytes
-        self.landed = landed
-        """Called with the number of finished requests."""
+        self.output_len = output_len
+        """Tokens of each answer."""
+        self.heard = heard
+        """Called now and then with the tokens so far, as far as reads tell them."""
         self.ripe_at, self.ripe = ripe_at, ripe
         """Called when a request has been read so many times."""
         self.timeout_s = session.timeout.sock_read or CONNECT_S
@@ -56,8 +62,9 @@ class Flights:
         self._done = 0
 
     async def watch(self) -> None:
-        """Ends requests that are silent or endless; until cancelled."""
+        """Ends requests that are silent or endless, and says how far all are; until cancelled."""
         while True:
+            self.heard(self._tokens())
             due = time.perf_counter() + NAP_S
             await asyncio.sleep(NAP_S)
             now = time.perf_counter()
@@ -81,7 +88,12 @@ class Flights:
             finally:
                 self._limits.pop(index, None)
             self._done += 1
-            self.landed(self._done)
+            self.heard(self._tokens())
+
+    def _tokens(self) -> int:
+        """Tokens so far, where each came in a read of its own."""
+        flying = sum(min(len(self.reads[index]), self.output_len) for index in self._limits)
+        return self._done * self.output_len + flying
 
     async def _fly(self, index: int) -> None:
         reads, size, clock, start = self.reads[index], 0, time.perf_counter, self._start
@@ -92,14 +104,18 @@ class Flights:
             async with (
                 asyncio.timeout(None) as self._limits[index],
                 self.session.post(
-                    self.url, data=self.bodies[index], headers=HEADERS, timeout=patient
+                    self.url,
+                    data=self.bodies[index],
+                    headers=HEADERS,
+                    timeout=patient,
+                    allow_redirects=False,
                 ) as response,
             ):
                 await raise_for_status(response, COMPLETIONS)
                 _read_little(response)
                 async for data in response.content.iter_any():
                     reads.append(Read(clock() - start, data))
-                    size += len(data)
+                    size += len(data) + BYTES_A_READ
                     if len(reads) == self.ripe_at:
                         self.ripe()
                     if size > self.max_bytes:

@@ -36,6 +36,9 @@ SHARE = 0.01
 """Of the server's time that readings may take: it renders its page on the loop that streams tokens."""
 RARER = 4
 """Pauses are so many times as long once requests say when they are about to end: those moments have the peaks."""
+LARGEST = 1e15
+KEPT_BYTES = 2**26
+"""Of pages at once: vLLM's are some tens of kilobytes, and a server may send more than our memory holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,17 @@ def _total(text: str, name: str) -> float | None:
 def _values(text: str, name: str) -> list[float]:
     found = re.findall(rf"^{re.escape(name)}(?:\{{[^\n]*\}})? (\S+)", text, flags=re.MULTILINE)
     try:
-        return [float(value) for value in found]
+        values = [float(value) for value in found]
     except ValueError:
-        raise EngineAnswerError("a metric is not a number", where=f"{METRICS}: {name}") from None
+        values = [math.nan]
+    if not all(abs(value) < LARGEST for value in values):
+        raise EngineAnswerError(
+            "a metric is not a number that can be",
+            where=f"{METRICS}: {name}",
+            found="NaN, an infinity, or no number",
+            expected=f"a number below {LARGEST:g}",
+        )
+    return values
 
 
 @dataclass(slots=True)
@@ -119,8 +130,7 @@ class GaugeWatch:
         if isinstance(outcome, EngineAnswerError):
             raise outcome
         await self._keep()
-        for page in self._pages:
-            self._note(read_gauges(page))
+        self._read_kept()
 
     def look(self) -> None:
         """A request is about to end: takes a reading now, unless the last such moment was just before."""
@@ -160,6 +170,13 @@ class GaugeWatch:
         page = await self._get()
         if page is not None:
             self._pages.append(page)
+            if sum(map(len, self._pages)) > KEPT_BYTES:
+                self._read_kept()
+
+    def _read_kept(self) -> None:
+        for page in self._pages:
+            self._note(read_gauges(page))
+        self._pages.clear()
 
     async def _get(self) -> str | None:
         asked = time.perf_counter()

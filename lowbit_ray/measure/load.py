@@ -20,7 +20,7 @@ from functools import partial
 import aiohttp
 
 from lowbit_ray.errors import ConfigError, EngineAnswerError
-from lowbit_ray.measure.endpoint import Endpoint, Refusal, first_choice, post_json
+from lowbit_ray.measure.endpoint import Endpoint, Refusal, first_choice, post_json, told_count
 from lowbit_ray.measure.flight import Flights
 from lowbit_ray.measure.stream import COMPLETIONS, Row, read_row
 
@@ -29,12 +29,14 @@ __all__ = ["Extensions", "Load", "LoadResult", "Progress", "Prompt", "negotiate"
 Prompt = Sequence[int]
 """Token ids."""
 Progress = Callable[[int, int], None]
-"""Called with (requests done, requests in all)."""
+"""Called with (done, in all); of a load, that is tokens."""
 BYTES_A_TOKEN = 2**13
 BYTES_A_PROMPT_TOKEN = 16
 BYTES_BESIDE = 2**20
 RIPE = 2
 """Tokens before its end at which a request counts as about to end, where the server sends each in a chunk."""
+HONOUR_LENGTH = "Honour `ignore_eos` and `max_tokens`, and say in `usage` how many tokens there were."
+TAKE_IDS = "Take the prompt's ids as they are, without tokens of your own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +108,21 @@ async def run_load(
 ) -> LoadResult:
     """Sends every prompt and waits for every answer; calls `ripe` as each is about to end.
 
-    Raises EngineAnswerError for the first request that fails, with its number and reason; requests still in
-    flight are then cancelled.
+    `progress` is told the tokens so far ten times a second, from the start. Raises EngineAnswerError for the
+    first request that fails, with its number and reason; requests still in flight are then cancelled.
     """
     bodies = [_body(endpoint, prompt, load) for prompt in load.prompts]
     most = BYTES_BESIDE + BYTES_A_TOKEN * load.output_len + BYTES_A_PROMPT_TOKEN * max(map(len, load.prompts))
+    tokens = len(bodies) * load.output_len
     gc.collect()
     cpu = time.thread_time()
     flights = Flights(
         session,
         endpoint.route(COMPLETIONS),
         bodies,
+        load.output_len,
         most,
-        lambda done: progress and progress(done, len(bodies)),
+        lambda done: progress and progress(done, tokens),
         ripe_at=max(1, load.output_len - RIPE),
         ripe=ripe,
     )
@@ -180,8 +184,9 @@ def _check(row: Row, load: Load) -> None:
             raise EngineAnswerError(
                 "the request has the wrong number of tokens",
                 where=f"{COMPLETIONS}: {name}",
-                found="none" if found is None else found,
+                found=told_count(found),
                 expected=expected,
+                remedy=TAKE_IDS if name == "usage.prompt_tokens" else HONOUR_LENGTH,
             )
     if not row.token_times_s:
         raise EngineAnswerError("no chunk of the stream carried a token", where=COMPLETIONS)

@@ -139,15 +139,23 @@ def _check(entries: Sequence[Entry], place: int, top_k: int) -> None:
     where = f"{COMPLETIONS}: log-probabilities of position {place}"
     for key, value in entries:
         if not 0 <= key < LARGEST_ID:
-            raise EngineAnswerError("a token id is out of range", where=where, found=key)
+            found = "a negative one" if key < 0 else "a larger one"  # itself it could spell a prompt
+            raise EngineAnswerError(
+                "a token id is out of range", where=where, found=found, expected=f"below {LARGEST_ID}"
+            )
         if not math.isfinite(value):
             raise EngineAnswerError("a log-probability is not finite", where=where, found=value)
         if value > POSITIVE:
-            raise EngineAnswerError("a log-probability is positive", where=where, found=value, expected="≤ 0")
+            raise EngineAnswerError(
+                "a log-probability is positive", where=where, found=f"{value:.3g}", expected="≤ 0"
+            )
     mass = math.fsum(math.exp(min(value, 0.0)) for _, value in entries)
     if mass > 1 + HEAVY:
         raise EngineAnswerError(
-            "the probabilities of a position sum to more than 1", where=where, found=mass, expected="≤ 1"
+            "the probabilities of a position sum to more than 1",
+            where=where,
+            found=f"{mass:.4g}",
+            expected="≤ 1",
         )
     if len(entries) < top_k and mass < 1 - HEAVY:
         raise EngineAnswerError(

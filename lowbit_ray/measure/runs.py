@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -23,7 +24,15 @@ from lowbit_ray.measure.load import Load, LoadResult
 from lowbit_ray.rules import Workload, _Described, _Frozen
 from lowbit_ray.stats import standard_error
 
-__all__ = ["Output", "Percentiles", "WorkloadRun", "efficiency", "speed_standard_error", "summarize"]
+__all__ = [
+    "Output",
+    "Percentiles",
+    "Warmed",
+    "WorkloadRun",
+    "efficiency",
+    "speed_standard_error",
+    "summarize",
+]
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
@@ -71,12 +80,23 @@ class WorkloadRun(_Described):
     token_ids_returned: bool
     min_tokens_accepted: bool
     warm_up_passes: int
+    warm_up_agreed: bool | None = None
+    """Whether the last two passes agreed; None without any, and in records from before it was kept."""
     mean_queue_ms: float | None = None
     """Mean time a request waited inside the server before it ran; None where the server does not say."""
     client_lag_ms: float | None = None
     """Longest time by which the client woke late: the error of any one moment it noted."""
     cpu_governor: str | None = None
     """Of the client's host: `powersave` stretches TTFT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """How the passes before a timed run went."""
+
+    passes: int
+    agreed: bool | None
+    """Whether the last two agreed; None without any."""
 
 
 class Output(_Frozen):
@@ -108,7 +128,7 @@ def speed_standard_error(candidate: Sequence[float], anchor: Sequence[float]) ->
     return math.hypot(errors[0] / fmean(candidate), errors[1] / fmean(anchor))
 
 
-def summarize(name: str, load: Load, result: LoadResult, watch: GaugeWatch, passes: int) -> WorkloadRun:
+def summarize(name: str, load: Load, result: LoadResult, watch: GaugeWatch, warmed: Warmed) -> WorkloadRun:
     """The figures of a load's rows."""
     rows = result.rows
     gaps = np.concatenate([np.diff(row.token_times_s) for row in rows])
@@ -133,7 +153,8 @@ def summarize(name: str, load: Load, result: LoadResult, watch: GaugeWatch, pass
         prefix_cache_hits=watch.prefix_hits,
         token_ids_returned=load.extensions.return_token_ids,
         min_tokens_accepted=load.extensions.min_tokens,
-        warm_up_passes=passes,
+        warm_up_passes=warmed.passes,
+        warm_up_agreed=warmed.agreed,
         mean_queue_ms=watch.mean_queue_ms,
         client_lag_ms=1000 * result.client_lag_s,
         cpu_governor=_governor(),

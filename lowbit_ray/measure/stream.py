@@ -86,7 +86,9 @@ def raise_error(reads: Sequence[Read]) -> None:
 def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expected: bool) -> Row:
     """Reads one request's stream; EngineAnswerError for an error object in it or bytes that are not events.
 
-    A chunk carries a token when its `token_ids` are not empty or, from servers that return no ids, its text.
+    A chunk carries a token when its `token_ids` are not empty or, from servers that return no ids, its text. Of
+    those the chunk with the finish reason counts as well: tokens without text (special ones, halves of a
+    character) may come before it, and their time is part of the answer's.
     """
     times: list[float] = []
     ids: list[int] = []
@@ -96,7 +98,7 @@ def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expec
         usage = event.get("usage") or usage
         for choice in event.get("choices") or ():
             token_ids, text = choice.get("token_ids") or (), choice.get("text") or ""
-            if token_ids if ids_expected else text:
+            if token_ids if ids_expected else text or choice.get("finish_reason") is not None:
                 times.append(at_s)
             ids.extend(token_ids)
             texts.append(text)
@@ -113,15 +115,19 @@ def read_row(index: int, submitted_s: float, reads: Sequence[Read], *, ids_expec
 
 
 def _events(reads: Sequence[Read], *, finished: bool) -> Iterable[tuple[float, dict[str, Any]]]:
-    """Events and their times; with `finished`, a last line without its end counts too."""
-    rest = b""
+    """Events and their times; with `finished`, a last line without its end counts too.
+
+    A line's pieces are joined once, at its end: a server may send a long one byte by byte.
+    """
+    pieces: list[bytes] = []
     for read in reads:
-        lines = (rest + read.data).split(b"\n")
-        rest = lines.pop()
+        first, *lines = read.data.split(b"\n")
+        pieces.append(first)
         for line in lines:
-            yield from _event(read.at_s, line)
-    if rest and finished:
-        yield from _event(reads[-1].at_s, rest)
+            yield from _event(read.at_s, b"".join(pieces))
+            pieces = [line]
+    if finished and any(pieces):
+        yield from _event(reads[-1].at_s, b"".join(pieces))
 
 
 def _event(at_s: float, line: bytes) -> Iterable[tuple[float, dict[str, Any]]]:

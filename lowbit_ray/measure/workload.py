@@ -5,7 +5,7 @@ The definitions of what is measured stand in runs.py, what makes a run untrue in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -13,7 +13,14 @@ import aiohttp
 from lowbit_ray.measure.endpoint import Endpoint, connect
 from lowbit_ray.measure.gauges import GaugeWatch
 from lowbit_ray.measure.load import Load, Progress, Prompt, negotiate, run_load
-from lowbit_ray.measure.runs import Output, WorkloadRun, efficiency, speed_standard_error, summarize
+from lowbit_ray.measure.runs import (
+    Output,
+    Warmed,
+    WorkloadRun,
+    efficiency,
+    speed_standard_error,
+    summarize,
+)
 from lowbit_ray.measure.stream import Row
 from lowbit_ray.measure.trust import check_prompts, check_run
 from lowbit_ray.rules import Workload
@@ -28,6 +35,8 @@ __all__ = [
     "speed_standard_error",
 ]
 
+Told = Callable[[int, int, str], None]
+"""Called with the tokens so far, all of them, and what they are of; ten times a second."""
 BEGINNING = 8
 """Prompt tokens of the request that finds out what the server accepts: less than a block of a prefix cache."""
 
@@ -61,7 +70,7 @@ async def run_workload(
     *,
     timeout_s: float,
     warm_up: WarmUp | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
     poll_s: float = 0.5,
     cpu_share_limit: float = 0.9,
 ) -> Timed:
@@ -79,10 +88,12 @@ async def run_workload(
             concurrency=workload.max_concurrency,
             extensions=extensions,
         )
-        passes = await _warm_up(session, endpoint, load, warm_up)
+        warmed = await _warm_up(session, endpoint, load, warm_up, progress)
+        at_once = min(load.concurrency, len(prompts))
+        doing = f"{at_once} request{'' if at_once == 1 else 's'} at once, token"
         async with GaugeWatch(session, endpoint, poll_s) as watch:
-            result = await run_load(session, endpoint, load, progress, watch.look)
-    run = summarize(name, load, result, watch, passes)
+            result = await run_load(session, endpoint, load, _saying(progress, doing), watch.look)
+    run = summarize(name, load, result, watch, warmed)
     check_run(run, workload, cpu_share_limit=cpu_share_limit)
     outputs = tuple(
         Output(prompt=tuple(prompts[row.index]), token_ids=row.token_ids, text=row.text)
@@ -91,20 +102,29 @@ async def run_workload(
     return Timed(run, outputs, result.rows)
 
 
+def _saying(progress: Told | None, doing: str) -> Progress | None:
+    return None if progress is None else lambda done, total: progress(done, total, doing)
+
+
 async def _warm_up(
-    session: aiohttp.ClientSession, endpoint: Endpoint, load: Load, warm_up: WarmUp | None
-) -> int:
-    """Passes made until two in a row agree, or all of them."""
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    load: Load,
+    warm_up: WarmUp | None,
+    progress: Told | None,
+) -> Warmed:
+    """Passes until two in a row agree, or all of them."""
     if warm_up is None:
-        return 0
+        return Warmed(0, None)
     before: float | None = None
     for number in range(1, warm_up.max_passes + 1):
         size = min(load.concurrency, len(warm_up.prompts))
         start = (number - 1) * size % len(warm_up.prompts)
         prompts = [*warm_up.prompts, *warm_up.prompts][start : start + size]
-        result = await run_load(session, endpoint, replace(load, prompts=prompts))
+        doing = f"warm-up pass {number}, token"
+        result = await run_load(session, endpoint, replace(load, prompts=prompts), _saying(progress, doing))
         now = size * load.output_len / result.wall_s
         if before is not None and abs(now - before) <= warm_up.agreement * max(now, before):
-            return number
+            return Warmed(number, True)
         before = now
-    return warm_up.max_passes
+    return Warmed(warm_up.max_passes, False)

@@ -52,7 +52,8 @@ class ConsoleWatch:
         if self._console.is_terminal:
             self._live.update(self._view())
         elif what and what != before[0]:
-            self._console.print(f"  {self._elapsed()}  {what}", highlight=False)
+            amount = f" {done} of {total}" if total else ""
+            self._console.print(f"  {self._elapsed()}  {what}{amount}", highlight=False)
 
     def end(self, step: str, seconds: float, *, reused: bool) -> None:
         """A step is done."""

@@ -138,7 +138,8 @@ def _facts(result: Result, name: str) -> tuple[str, ...]:
     facts = [
         f"{run.requests} requests of {run.mean_input_len:,.0f} prompt tokens, {run.mean_output_len:,.0f} generated, "
         f"in {run.wall_s:.1f} s",
-        f"{len(runs)} timed {'run' if len(runs) == 1 else 'runs'} a side, {run.warm_up_passes} warm-up passes",
+        f"{len(runs)} timed {'run' if len(runs) == 1 else 'runs'} a side, {run.warm_up_passes} warm-up passes"
+        f"{', the last two unlike each other' if run.warm_up_agreed is False else ''}",
     ]
     if run.running is not None:
         facts.append(f"at most {run.running:g} requests at once")

@@ -68,8 +68,21 @@ def test_a_server_without_metrics_says_nothing(anchor: Served) -> None:
     assert (watch.kv_usage, watch.running, watch.prefix_hits, watch.mean_queue_ms) == (None, None, None, None)
 
 
-def test_a_pool_in_use_for_a_moment_is_seen_although_the_server_answers_slowly() -> None:
-    """Readings may be rare in a long workload alone."""
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1e308"])
+@pytest.mark.parametrize(
+    "name", ["vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:prefix_cache_hits_total"]
+)
+def test_a_value_that_no_record_can_hold_is_the_engines_fault(name: str, value: str) -> None:
+    with pytest.raises(EngineAnswerError, match="not a number that can be"):
+        read_gauges(f"{name} {value}\n{name} {value}\n")
+
+
+@pytest.mark.parametrize("kept_bytes", [2**26, 1])
+def test_a_pool_in_use_for_a_moment_is_seen_although_the_server_answers_slowly(
+    kept_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readings may be rare in a long workload alone; pages beyond what is kept are read at once."""
+    monkeypatch.setattr(gauges, "KEPT_BYTES", kept_bytes)
     began = 0.0
 
     async def metrics(_: web.Request) -> web.Response:
@@ -77,7 +90,7 @@ def test_a_pool_in_use_for_a_moment_is_seen_although_the_server_answers_slowly()
         usage = 0.25 if 0.6 < time.monotonic() - began < 0.9 else 0.0
         return web.Response(text=f"vllm:kv_cache_usage_perc {usage}\n")
 
-    async def go() -> GaugeWatch:
+    async def go() -> tuple[GaugeWatch, int]:
         nonlocal began
         async with (
             serving(web.get("/metrics", metrics)) as endpoint,
@@ -86,9 +99,12 @@ def test_a_pool_in_use_for_a_moment_is_seen_although_the_server_answers_slowly()
             began = time.monotonic()
             async with GaugeWatch(session, endpoint, 0.5) as watch:
                 await asyncio.sleep(1.2)
-        return watch
+                kept = len(watch._pages)
+        return watch, kept
 
-    assert asyncio.run(go()).kv_usage == 0.25
+    watch, kept = asyncio.run(go())
+    assert watch.kv_usage == 0.25
+    assert (kept == 0) == (kept_bytes == 1)
 
 
 def test_the_peak_just_before_a_request_ends_is_no_matter_of_luck(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from loads import load, prompts
 from served import Served, Start
 
 from lowbit_ray.errors import ConfigError, EngineAnswerError
+from lowbit_ray.measure import flight
 from lowbit_ray.measure.endpoint import connect
 from lowbit_ray.measure.load import Extensions, Load, negotiate
 
@@ -44,10 +45,36 @@ def test_wall_time_ends_with_the_last_answer(anchor: Served) -> None:
     assert 0.12 < result.wall_s < time.perf_counter() - start
 
 
-def test_progress_counts_requests(anchor: Served) -> None:
+def test_progress_counts_tokens_from_the_start_and_while_they_come(anchor: Served) -> None:
+    """A long prompt on a slow machine is silent for minutes, and the first answer takes as long."""
+    anchor.tell(tokens_per_s=10)
     seen: list[tuple[int, int]] = []
-    load(anchor.endpoint, count=3, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    load(anchor.endpoint, count=2, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, 12)
+    assert seen[-1] == (12, 12)
+    assert seen == sorted(seen)
+    assert any(0 < done < 6 for done, _ in seen), "before any request is done"
+
+
+def test_what_an_answer_in_too_many_pieces_takes_of_our_memory_is_bounded(
+    anchor: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flight, "BYTES_A_READ", 2**19)
+    with pytest.raises(EngineAnswerError, match="the answer is too large"):
+        load(anchor.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ({"ignore_min_tokens": True}, "Honour `ignore_eos`"),
+        ({"wrong_prompt_usage": 1}, "Take the prompt's ids"),
+    ],
+)
+def test_a_wrong_length_says_what_to_do(anchor: Served, faults: dict[str, object], words: str) -> None:
+    anchor.tell(bigram={"eos_logit": 20}, faults=faults)
+    with pytest.raises(EngineAnswerError, match=words):
+        load(anchor.endpoint)
 
 
 @pytest.mark.parametrize(

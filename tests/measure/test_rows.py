@@ -155,3 +155,11 @@ def test_any_json_is_rows_or_an_error_of_ours(value: Any, rows: list[Any]) -> No
         except EngineAnswerError:
             continue
         assert found is None or isinstance(found, list)
+
+
+@pytest.mark.parametrize("token", [10**60 + 7, -(10**60) - 7])
+def test_an_id_that_is_none_is_not_repeated(token: int) -> None:
+    """Digits enough for a sentence of a prompt."""
+    with pytest.raises(EngineAnswerError, match="out of range") as caught:
+        pack([[(token, -1.0)]], [1], 1, actual_required=False)
+    assert "0000" not in str(caught.value)

@@ -1,15 +1,19 @@
 """Hidden prompts and answers stay out of errors, reprs and public results: planted canaries are looked for."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
+from aiohttp import web
+from answering import answering, streaming
 from loads import load, prompts, time_workload
 from served import Served
 
 from lowbit_ray.errors import EngineAnswerError
+from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
 from lowbit_ray.measure.kl import make_reference
-from lowbit_ray.measure.load import Load
+from lowbit_ray.measure.load import Extensions, Load, LoadResult, run_load
 from lowbit_ray.measure.logprobs import Question, ask, probe
 from lowbit_ray.measure.workload import WarmUp
 from lowbit_ray.tasks import KLPlan
@@ -85,3 +89,79 @@ def test_the_public_part_of_a_run_holds_no_token(anchor: Served) -> None:
     for output in timed.outputs:
         assert output.text not in public
         assert str(list(output.prompt))[1:-1] not in public
+
+
+async def send(endpoint: Endpoint) -> LoadResult:
+    plan = Load(canaries(2), output_len=4, concurrency=1, extensions=Extensions(False, False))
+    async with connect(endpoint, timeout_s=5) as session:
+        return await run_load(session, endpoint, plan)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_prompt_follows_no_redirect(status: int) -> None:
+    """To another host it would go there; into its name it can be written, and looking that up tells it as well."""
+    told: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        told.append(await request.text())
+        return web.json_response({"choices": [{"text": ""}]})
+
+    async def go() -> None:
+        async with answering(elsewhere) as other:
+
+            async def here(request: web.Request) -> web.Response:
+                return web.Response(status=status, headers={"Location": other.route(request.path)})
+
+            async with answering(here) as endpoint:
+                with pytest.raises(
+                    EngineAnswerError, match=f"sends the request elsewhere, found HTTP {status}"
+                ):
+                    await send(endpoint)
+                with pytest.raises(EngineAnswerError, match="sends the request elsewhere"):
+                    await probe(endpoint, canaries(1)[0], 5, timeout_s=5)
+                async with connect(endpoint, timeout_s=5) as session:
+                    with pytest.raises(EngineAnswerError, match="sends the request elsewhere"):
+                        await get_text(session, endpoint, "/metrics")
+
+    asyncio.run(go())
+    assert told == []
+
+
+def test_metrics_may_stand_one_slash_further_on_the_same_server() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if request.path == "/metrics/":
+            return web.Response(text="up 1")
+        return web.Response(status=307, headers={"Location": str(request.url.with_path("/metrics/"))})
+
+    async def go() -> str | None:
+        async with answering(handler) as endpoint, connect(endpoint, timeout_s=5) as session:
+            return await get_text(session, endpoint, "/metrics")
+
+    assert asyncio.run(go()) == "up 1"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "canary in the prompt",
+        list(CANARY),
+        {"canary": 1},
+        int.from_bytes(CANARY),
+        -int.from_bytes(CANARY),
+        1.5,
+        True,
+    ],
+)
+def test_a_count_that_spells_a_prompt_is_not_repeated(said: Any) -> None:
+    event = json.dumps(
+        {"choices": [{"text": "a"}], "usage": {"prompt_tokens": 28, "completion_tokens": said}}
+    )
+
+    async def go() -> None:
+        async with answering(streaming(event)) as endpoint:
+            await send(endpoint)
+
+    with pytest.raises(EngineAnswerError, match=r"wrong number of tokens, found no count \(\w+\)") as caught:
+        asyncio.run(go())
+    assert not leaks(caught.value)
+    assert str(int.from_bytes(CANARY)) not in str(caught.value)

@@ -1,6 +1,7 @@
 """Streams: from timed reads to a row, whatever the chunks look like."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -150,3 +151,22 @@ def test_an_error_is_found_while_the_stream_goes_on() -> None:
                 Read(3.0, b"data: {"),
             ]
         )
+
+
+def test_without_ids_tokens_without_text_take_time_up_to_the_finish_reason() -> None:
+    """Special tokens have no text: without the end's time, they would make those before look faster."""
+    end = b'data: {"choices": [{"text": "", "finish_reason": "length"}]}\n\n'
+    read = row(chunk(text="a"), chunk(text="b"), chunk(), chunk(), end, USAGE, ids_expected=False)
+    assert (read.first_s, read.last_s) == (1.0, 5.0)
+    assert read.tpot_s == 2.0
+    with_ids = row(chunk([1]), chunk([2]), chunk([3]), end, USAGE)
+    assert with_ids.token_times_s == (1.0, 2.0, 3.0), "ids say which chunk has a token"
+
+
+def test_a_long_line_that_comes_byte_by_byte_takes_no_square_of_time() -> None:
+    data = chunk([1], "x" * 600_000)
+    reads = [Read(float(at), data[at : at + 1]) for at in range(len(data))]
+    began = time.process_time()
+    read = read_row(0, 0.0, reads, ids_expected=True)
+    assert time.process_time() - began < 8
+    assert len(read.text) == 600_000

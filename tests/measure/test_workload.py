@@ -85,13 +85,33 @@ def test_an_engine_without_metrics_has_no_usage(anchor: Served) -> None:
 def test_warm_up_ends_when_two_passes_agree(anchor: Served) -> None:
     others = prompts(8, seed=9)
     run = time_workload(anchor.endpoint, warm_up=WarmUp(others, max_passes=6, agreement=0.9)).run
-    assert run.warm_up_passes == 2
+    assert (run.warm_up_passes, run.warm_up_agreed) == (2, True)
+
+
+def test_a_run_without_warm_up_says_so(anchor: Served) -> None:
+    run = time_workload(anchor.endpoint, warm_up=None).run
+    assert (run.warm_up_passes, run.warm_up_agreed) == (0, None)
+
+
+def test_progress_says_what_the_tokens_are_of(anchor: Served) -> None:
+    told: list[tuple[str, int, int]] = []
+    others = WarmUp(prompts(4, seed=9), max_passes=2, agreement=-1)
+    time_workload(
+        anchor.endpoint, warm_up=others, progress=lambda done, total, doing: told.append((doing, done, total))
+    )
+    assert list(dict.fromkeys(doing for doing, _, _ in told)) == [
+        "warm-up pass 1, token",
+        "warm-up pass 2, token",
+        "4 requests at once, token",
+    ]
+    assert told[0][1:] == (0, 32)
+    assert told[-1] == ("4 requests at once, token", 64, 64)
 
 
 def test_warm_up_ends_after_its_last_pass(anchor: Served) -> None:
     others = prompts(8, seed=9)
     run = time_workload(anchor.endpoint, warm_up=WarmUp(others, max_passes=3, agreement=-1)).run
-    assert run.warm_up_passes == 3
+    assert (run.warm_up_passes, run.warm_up_agreed) == (3, False)
 
 
 def test_prompts_of_another_shape_are_refused(anchor: Served) -> None:

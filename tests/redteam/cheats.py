@@ -226,6 +226,31 @@ async def stall(transport: asyncio.Transport) -> None:
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+async def redirect(transport: asyncio.Transport) -> None:
+    """Sends the prompt on to another host."""
+    transport.write(b"HTTP/1.1 307 Moved\r\nLocation: http://198.51.100.7/\r\nContent-Length: 0\r\n\r\n")
+
+
+async def spelled_count(transport: asyncio.Transport) -> None:
+    """A count of tokens that is a text."""
+    said = {
+        "choices": [{"text": "a"}],
+        "usage": {"prompt_tokens": "xylophone", "completion_tokens": "xylophone"},
+    }
+    transport.write(HEAD + b"\r\ndata: " + json.dumps(said).encode() + b"\n\n")
+
+
+async def byte_by_byte(transport: asyncio.Transport) -> None:
+    """A line of comments whose bytes come each by itself."""
+    transport.write(HEAD + b"\r\n: ")
+    while not transport.is_closing():
+        for _ in range(200):
+            transport.write(b".")
+        await asyncio.sleep(0)
+
+
 ATTACKS = {
     attack.__name__: attack
     for attack in (
@@ -240,6 +265,9 @@ ATTACKS = {
         bad_length,
         silence,
         stall,
+        redirect,
+        spelled_count,
+        byte_by_byte,
     )
 }
 

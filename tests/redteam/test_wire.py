@@ -58,6 +58,9 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
         ("bad_length", "the connection to the server failed"),
         ("silence", "the connection to the server failed"),
         ("stall", "the server stopped answering"),
+        ("redirect", "sends the request elsewhere, found HTTP 307"),
+        ("spelled_count", r"wrong number of tokens, found no count \(str\)"),
+        ("byte_by_byte", "the answer is too large|the server stopped answering"),
     ],
 )
 def test_an_attack_on_the_wire_is_an_answer_that_is_refused(

@@ -18,15 +18,16 @@ import aiohttp
 from lowbit_ray.errors import EngineAnswerError
 from lowbit_ray.measure.accuracy.answers import Answer, Answers
 from lowbit_ray.measure.accuracy.items import Item, items_digest
-from lowbit_ray.measure.endpoint import Endpoint, connect, post_json
+from lowbit_ray.measure.endpoint import Endpoint, connect, post_json, told_count
 from lowbit_ray.measure.load import Progress
 from lowbit_ray.tasks import AccuracyPlan
 
 __all__ = ["collect_answers"]
 
 ROUTE = "/v1/chat/completions"
-MAX_REPLY_BYTES = 2**24
-"""Largest reply to one item."""
+REPLY_BYTES, BYTES_A_TOKEN = 2**18, 2**9
+"""Of a reply to one item at most: what stands beside its text, and each token of it, as JSON spells it."""
+NOT_ASKED = "not asked after"
 
 
 async def collect_answers(
@@ -52,7 +53,8 @@ async def collect_answers(
         failed = [index for index, answer in enumerate(answers) if answer.error is not None]
         again = await asker.ask_all([items[index] for index in failed])
         for index, answer in zip(failed, again, strict=True):
-            answers[index] = answer
+            if not (answer.error or "").startswith(NOT_ASKED):  # why it failed says more
+                answers[index] = answer
     if items and all(answer.error is not None for answer in answers):
         raise EngineAnswerError(
             "the server answers none of the accuracy items",
@@ -102,14 +104,13 @@ class _Asker:
         async with self.gate:
             if self.failures_in_a_row >= 2 * self.plan.max_concurrency:
                 return Answer(
-                    item_id=item.id, error=f"not asked after {self.failures_in_a_row} failures in a row"
+                    item_id=item.id, error=f"{NOT_ASKED} {self.failures_in_a_row} failures in a row"
                 )
             body = self.request(item)
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    reply = await post_json(
-                        self.session, self.endpoint, ROUTE, body, max_bytes=MAX_REPLY_BYTES
-                    )
+                    most = REPLY_BYTES + BYTES_A_TOKEN * body["max_tokens"]
+                    reply = await post_json(self.session, self.endpoint, ROUTE, body, max_bytes=most)
                 answer = _answer(item.id, reply, body["max_tokens"])
             except TimeoutError:
                 answer = Answer(item_id=item.id, error=f"no reply within {self.timeout_s:g} s")
@@ -156,7 +157,7 @@ def _answer(item_id: str, reply: Mapping[str, Any], max_tokens: int) -> Answer:
         raise EngineAnswerError(
             "the number of generated tokens is not credible",
             where=f"{ROUTE}: usage.completion_tokens",
-            found=tokens,
+            found=told_count(tokens),
             expected=f"1 to {max_tokens}",
         )
     reason = choice.get("finish_reason")

@@ -2,9 +2,10 @@
 
 What it does follows the last user message. `say: TEXT` is answered with TEXT. Faults: `fail` (HTTP 500 whose
 body quotes the message), `decline` (HTTP 400, quoting too), `hang`, `drop` (closes without an answer), `drop
-once ID` (the first time only), `array`, `no choices`, `no usage`, `many tokens`, `false tokens`, `not json`,
-`null`, `length`. `busy` answers after 50 ms with the largest number of requests that were in flight together.
-`body` answers with the request's own fields.
+once ID` (the first time only), `array`, `no choices`, `no usage`, `many tokens`, `spelled tokens` (a count whose
+bytes are the text's), `false tokens`, `endless` (the text very often), `not json`, `null`, `length`. `busy`
+answers after 50 ms with the largest number of requests that were in flight together. `body` answers with the
+request's own fields.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, {"choices": [{"message": {"content": rest}, "finish_reason": "stop"}]})
         elif order == "many tokens":
             self.reply(rest, tokens=10**6)
+        elif order == "spelled tokens":
+            self.reply(rest, tokens=int.from_bytes(rest.encode()))
+        elif order == "endless":
+            self.reply(rest * 2**16)
         elif order == "false tokens":
             self.reply(rest, tokens=True)
         elif order == "null":
