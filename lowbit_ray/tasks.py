@@ -45,8 +45,9 @@ class TextSource(_Frozen):
     kind: Literal["docstrings", "folder", "hub"]
     """`docstrings`: those of Python's standard library. `folder`: text files. `hub`: a data set."""
     path: str | None = None
-    """Folder, or hub data set `owner/name`."""
+    """Folder, `s3://bucket/prefix` (also of kind `folder`), or hub data set `owner/name`."""
     revision: str | None = None
+    """Commit on the hub; of a folder the fingerprint of its files, which a wrong one's error tells."""
     config: str | None = None
     split: str | None = None
     column: str = "text"

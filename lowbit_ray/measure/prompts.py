@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,18 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as _Tokenizer
 
 from lowbit_ray.errors import CheckpointError, ConfigError
-from lowbit_ray.measure.text import text_of
+from lowbit_ray.measure.text import text_mark, text_of
 from lowbit_ray.tasks import TextSource
 
-__all__ = ["Tokenizer", "cut_prompts", "cut_windows", "derive_seed", "text_of", "token_pool"]
+__all__ = [
+    "Tokenizer",
+    "cut_beginnings",
+    "cut_prompts",
+    "cut_windows",
+    "derive_seed",
+    "text_of",
+    "token_pool",
+]
 
 Pool = NDArray[np.int32]
 PREFIX = 16
@@ -73,7 +81,8 @@ def token_pool(
     source: TextSource, tokenizer: Tokenizer, *, cache: Path | None = None, limit: int | None = None
 ) -> Pool:
     """All token ids of a source's text (`limit` of them at most), read from `cache` when it is there."""
-    key = hashlib.sha256(f"{source.model_dump_json()} {tokenizer.digest} {limit}".encode()).hexdigest()[:32]
+    named = f"{source.model_dump_json()} {tokenizer.digest} {limit}{text_mark(source) if cache else ''}"
+    key = hashlib.sha256(named.encode()).hexdigest()[:32]
     path = cache / f"pool-{key}.npy" if cache else None
     if path is not None and path.is_file():
         return np.asarray(np.load(path, allow_pickle=False), dtype=np.int32)
@@ -109,12 +118,29 @@ def _batches(texts: Iterator[str]) -> Iterable[list[str]]:
         yield batch
 
 
-def cut_prompts(pool: Pool, count: int, length: int, seed: bytes) -> list[tuple[int, ...]]:
+def cut_prompts(
+    pool: Pool, count: int, length: int, seed: bytes, taken: Collection[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
     """`count` pieces of `length` tokens from places drawn by `seed`, no two with the same beginning.
 
-    Places do not overlap while the pool is long enough for that, else they differ by where they begin.
-    Raises ConfigError where the pool has too few different beginnings.
+    Places do not overlap while the pool is long enough for that, else they differ by where they begin; those
+    with a beginning that is `taken` come in only where there are not enough others. Raises ConfigError where the
+    pool has too few different beginnings.
     """
+    places = _draw(pool, count, length, seed, taken)
+    return [tuple(pool[place : place + length].tolist()) for place in places]
+
+
+def cut_beginnings(
+    pool: Pool, count: int, length: int, seed: bytes, taken: Collection[tuple[int, ...]] = ()
+) -> set[tuple[int, ...]]:
+    """The first PREFIX tokens of each piece that `cut_prompts` would cut."""
+    short = min(length, PREFIX)
+    return {tuple(pool[place : place + short].tolist()) for place in _draw(pool, count, length, seed, taken)}
+
+
+def _draw(pool: Pool, count: int, length: int, seed: bytes, taken: Collection[tuple[int, ...]]) -> list[int]:
+    """Where the pieces begin."""
     room = len(pool) - length + 1
     if room < count:
         raise _too_short(len(pool), count, length)
@@ -123,17 +149,20 @@ def cut_prompts(pool: Pool, count: int, length: int, seed: bytes) -> list[tuple[
     offset = generator.randrange(min(step, room - (count - 1) * step))
     places = list(range(offset, room, step))
     generator.shuffle(places)
-    prompts: list[tuple[int, ...]] = []
+    fresh: list[int] = []
+    repeated: list[int] = []
     beginnings: set[tuple[int, ...]] = set()
     for place in places:
-        piece = tuple(int(token) for token in pool[place : place + length])
-        if piece[:PREFIX] in beginnings:
+        beginning = tuple(pool[place : place + min(length, PREFIX)].tolist())
+        if beginning in beginnings:
             continue
-        beginnings.add(piece[:PREFIX])
-        prompts.append(piece)
-        if len(prompts) == count:
-            return prompts
-    raise _too_short(len(pool), count, length)
+        beginnings.add(beginning)
+        (repeated if beginning in taken else fresh).append(place)
+        if len(fresh) == count:
+            return fresh
+    if len(fresh) + len(repeated) < count:
+        raise _too_short(len(pool), count, length)
+    return (fresh + repeated)[:count]
 
 
 def cut_windows(pool: Pool, count: int, length: int, seed: bytes | None = None) -> list[tuple[int, ...]]:

@@ -1,4 +1,5 @@
-"""Natural text from where a task says: docstrings of Python's standard library, a folder, a hub data set."""
+"""Natural text from where a task says: docstrings of Python's standard library, a folder or S3 prefix, a hub data
+set."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lowbit_ray.errors import ConfigError, FetchError
+from lowbit_ray.measure.folders import files_of, folder_mark, open_folder
 from lowbit_ray.tasks import TextSource
 
-__all__ = ["text_of"]
+__all__ = ["text_mark", "text_of"]
 
 SKIPPED = frozenset({"idlelib", "lib2to3", "site-packages", "dist-packages", "test", "tests", "turtledemo"})
 """Folders of the standard library with little prose, or not part of it."""
@@ -24,7 +26,8 @@ SUFFIXES = frozenset({".md", ".rst", ".text", ".txt"})
 def text_of(source: TextSource) -> Iterator[str]:
     """The source's texts in an order that is always the same, at most `limit` of them.
 
-    Raises ConfigError for a source that is not there, FetchError where the hub does not deliver.
+    Raises ConfigError for a source that is not there or not of its revision, FetchError where the hub or S3 does not
+    deliver.
     """
     texts = {"docstrings": _docstrings, "folder": _folder, "hub": _hub}[source.kind](source)
     for number, text in enumerate(texts):
@@ -54,12 +57,14 @@ def _docstrings_of(path: Path) -> Iterator[str]:
                 yield text + "\n\n"
 
 
+def text_mark(source: TextSource) -> str:
+    """Changes when the text does, where it may do so under one name; empty for the other kinds."""
+    return folder_mark(source, SUFFIXES) if source.kind == "folder" else ""
+
+
 def _folder(source: TextSource) -> Iterator[str]:
-    root = Path(source.path or "")
-    if not source.path or not root.is_dir():
-        raise ConfigError("the text folder is not there", where="text source: path", found=source.path)
-    for path in sorted(root.rglob("*")):
-        if path.suffix in SUFFIXES and path.is_file():
+    with open_folder(source, SUFFIXES) as folder:
+        for path in files_of(folder, SUFFIXES):
             yield path.read_text(encoding="utf-8", errors="replace")
 
 

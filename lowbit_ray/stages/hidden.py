@@ -6,15 +6,25 @@ compared with the anchor's reusable results (KL probe, perplexity, accuracy) is 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lowbit_ray.measure.accuracy.items import Item
+import numpy as np
+
+from lowbit_ray.measure.accuracy.items import Item, items_digest
 from lowbit_ray.measure.accuracy.load_items import make_items
 from lowbit_ray.measure.load import Prompt
-from lowbit_ray.measure.prompts import Pool, Tokenizer, cut_prompts, cut_windows, token_pool
+from lowbit_ray.measure.prompts import (
+    Pool,
+    Tokenizer,
+    cut_beginnings,
+    cut_prompts,
+    cut_windows,
+    token_pool,
+)
 from lowbit_ray.measure.workload import WarmUp
 from lowbit_ray.rules import Workload
 from lowbit_ray.stages.build import Built, our_source
@@ -52,12 +62,49 @@ class Hidden:
         config = json.loads((self.source / "config.json").read_text())
         return int(config.get("vocab_size") or config["text_config"]["vocab_size"])
 
+    @property
+    def digest(self) -> str:
+        """A fingerprint of what is the same for every submission: probes, windows and items.
+
+        Other text under the same name, or a release that makes other items, is other material.
+        """
+        digest = hashlib.sha256(items_digest(self.items).encode())
+        for name, texts in {"": self.probes, **self.windows}.items():
+            digest.update(f"\0{name}\0{len(texts)}\0".encode())
+            digest.update(np.asarray(texts, dtype=np.int64).tobytes())
+        return digest.hexdigest()
+
     def timed(self, name: str, workload: Workload, repeat: int | str) -> tuple[Sequence[Prompt], WarmUp]:
-        """Prompts of one timed run and others to warm up with, the same for candidate and anchor."""
-        extra = min(max(workload.max_concurrency // WARM_UP_SHARE, WARM_UP_LEAST), workload.max_concurrency)
-        seed = self.evaluation.seed("timed", name, f"r{repeat}")
-        prompts = cut_prompts(self.pool, workload.num_prompts + extra, workload.input_len, seed)
+        """Prompts of one timed run and others to warm up with, the same for candidate and anchor.
+
+        Runs on one server share no beginning either, as far as the text allows: an engine that keeps prefixes
+        would be taken for one that was asked before.
+        """
+        taken = self._taken_before(name, repeat)
+        prompts = cut_prompts(*self._drawing(name, workload, repeat), taken=taken)
+        extra = _warm_up_size(workload)
         return prompts[:-extra], WarmUp(prompts[-extra:], max_passes=WARM_UP_PASSES)
+
+    def _drawing(self, name: str, workload: Workload, repeat: int | str) -> tuple[Pool, int, int, bytes]:
+        """From what, how many, how long, by which seed."""
+        count = workload.num_prompts + _warm_up_size(workload)
+        return self.pool, count, workload.input_len, self.evaluation.seed("timed", name, f"r{repeat}")
+
+    def _taken_before(self, name: str, repeat: int | str) -> set[tuple[int, ...]]:
+        """Beginnings of the runs that a side's server has had before this one; a capped one has a server alone."""
+        taken: set[tuple[int, ...]] = set()
+        task, rules = self.evaluation.task, self.evaluation.rules
+        for other, workload in task.timed_workloads(rules).items() if isinstance(repeat, int) else ():
+            for number in range(task.timed_repeats(rules)):
+                if (other, number) == (name, repeat):
+                    return taken
+                taken |= cut_beginnings(*self._drawing(other, workload, number), taken=taken)
+        return taken
+
+
+def _warm_up_size(workload: Workload) -> int:
+    """Prompts of a pass."""
+    return min(max(workload.max_concurrency // WARM_UP_SHARE, WARM_UP_LEAST), workload.max_concurrency)
 
 
 def prepare(evaluation: Evaluation, built: Built) -> Hidden:

@@ -108,7 +108,7 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
         keep_rules(audit_breaches(evaluation, anchor.audits))
         keep_rules(withheld_breaches(evaluation, candidate, anchor.timed))
         keep_rules(against_anchor(evaluation, candidate, anchor.timed))
-        key = reference_key(evaluation, built, pod.facts.kind, _release(anchor.timed, evaluation))
+        key = reference_key(evaluation, built, hidden, pod.facts.kind, _release(anchor.timed, evaluation))
         ask_unless_claimed(evaluation, server, hidden, key)
     budget: dict[str, BudgetRun] = {}
     for workload in by_budget(candidate):

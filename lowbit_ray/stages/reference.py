@@ -55,7 +55,7 @@ class AnchorPart:
     losses: dict[str, AnchorLoss] = field(repr=False)
 
 
-def reference_key(evaluation: Evaluation, built: Built, device: str, release: str) -> str:
+def reference_key(evaluation: Evaluation, built: Built, hidden: Hidden, device: str, release: str) -> str:
     """Where in the ledger it lies: a digest of everything that the anchor's answers depend on."""
     task = evaluation.task
     parts = {
@@ -65,6 +65,7 @@ def reference_key(evaluation: Evaluation, built: Built, device: str, release: st
         "flags": evaluation.rules.engine_flags.model_dump(mode="json"),
         "task": task.model_dump(mode="json", include={"engine", "prompts", "kl", "perplexity", "accuracy"}),
         "seed": hashlib.sha256(evaluation.task_seed("reference")).hexdigest(),
+        "asked": hidden.digest,
         "tensor_parallel": task.pod.tensor_parallel,
         "evaluations": evaluation.rules.gate.quality.evaluations_pooled,
     }

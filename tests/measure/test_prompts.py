@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowbit_ray.errors import CheckpointError, ConfigError
-from lowbit_ray.measure.prompts import PREFIX, Tokenizer, cut_prompts, cut_windows, derive_seed, token_pool
+from lowbit_ray.measure.prompts import (
+    PREFIX,
+    Tokenizer,
+    cut_beginnings,
+    cut_prompts,
+    cut_windows,
+    derive_seed,
+    token_pool,
+)
 from lowbit_ray.tasks import TextSource
 
 POOL = np.random.default_rng(0).integers(0, 200, 20_000).astype(np.int32)
@@ -105,8 +113,18 @@ def test_the_pool_is_the_text_and_is_read_from_the_cache_again(tokenizer: Tokeni
     source = TextSource(kind="folder", path=str(text))
     pool = token_pool(source, tokenizer, cache=cache)
     assert bytes(pool.tolist()) == b"one two"
-    (text / "b.md").write_text("changed")
-    assert token_pool(source, tokenizer, cache=cache).tolist() == pool.tolist()
+    (kept,) = cache.glob("pool-*.npy")
+    np.save(kept, pool[:3])
+    assert bytes(token_pool(source, tokenizer, cache=cache).tolist()) == b"one"
+
+
+def test_a_text_that_was_changed_is_read_anew(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The cache would go on with the old one for ever."""
+    (tmp_path / "a.txt").write_text("old")
+    source = TextSource(kind="folder", path=str(tmp_path))
+    assert bytes(token_pool(source, tokenizer, cache=tmp_path / "cache").tolist()) == b"old"
+    (tmp_path / "a.txt").write_text("newer")
+    assert bytes(token_pool(source, tokenizer, cache=tmp_path / "cache").tolist()) == b"newer"
 
 
 def test_a_limit_cuts_the_pool_and_has_a_cache_of_its_own(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -117,6 +135,7 @@ def test_a_limit_cuts_the_pool_and_has_a_cache_of_its_own(tokenizer: Tokenizer, 
 
 
 def test_no_text_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("")
     with pytest.raises(ConfigError, match="no text"):
         token_pool(TextSource(kind="folder", path=str(tmp_path)), tokenizer)
 
@@ -132,3 +151,19 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path, content: str | None) -> Non
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: the tokenizer cannot be read"):
         Tokenizer.of(tmp_path)
+
+
+def test_beginnings_that_were_used_before_are_left_out() -> None:
+    taken = cut_beginnings(POOL, 20, 64, b"a")
+    assert taken == {piece[:PREFIX] for piece in cut_prompts(POOL, 20, 64, b"a")}
+    again = cut_prompts(POOL, 20, 64, b"a", taken=taken)
+    assert len(again) == 20
+    assert not {piece[:PREFIX] for piece in again} & taken
+
+
+def test_beginnings_that_were_used_before_come_again_where_there_are_no_others() -> None:
+    pool = np.arange(40, dtype=np.int32)
+    once = cut_prompts(pool, 10, 4, b"a")
+    again = cut_prompts(pool, 10, 4, b"a", taken=once)
+    assert len(set(again)) == 10
+    assert set(again) & set(once)

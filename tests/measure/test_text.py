@@ -2,12 +2,17 @@
 
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
+from fakes.s3 import CREDENTIALS, s3_server
 
 from lowbit_ray.errors import ConfigError, FetchError
-from lowbit_ray.measure.text import text_of
+from lowbit_ray.measure.folders import folder_revision
+from lowbit_ray.measure.text import SUFFIXES, text_mark, text_of
 from lowbit_ray.tasks import TextSource
 
 
@@ -34,8 +39,61 @@ def test_bytes_that_are_no_text_do_not_stop_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, "/nowhere/at/all"])
 def test_a_folder_that_is_not_there_is_refused(path: str | None) -> None:
-    with pytest.raises(ConfigError, match="text folder is not there"):
+    with pytest.raises(ConfigError, match="folder of hidden data is not there"):
         list(text_of(TextSource(kind="folder", path=path)))
+
+
+def test_a_folder_of_another_revision_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first")
+    source = TextSource(kind="folder", path=str(tmp_path), revision=folder_revision(tmp_path, SUFFIXES))
+    assert list(text_of(source)) == ["first"]
+    (tmp_path / "a.txt").write_text("other")
+    with pytest.raises(ConfigError, match="not those of the task"):
+        list(text_of(source))
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Any]:
+    """A client of moto's server, and a bucket with text under two prefixes that begin alike."""
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": address}.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="hidden")
+        for key, text in {"text/b.txt": "second", "text/a/a.md": "first", "texts/c.txt": "another"}.items():
+            client.put_object(Bucket="hidden", Key=key, Body=text.encode())
+        client.put_object(Bucket="hidden", Key="text/no.bin", Body=b"\x00")
+        yield client
+
+
+@pytest.mark.usefixtures("bucket")
+def test_text_comes_from_the_files_under_a_prefix() -> None:
+    assert list(text_of(TextSource(kind="folder", path="s3://hidden/text"))) == ["first", "second"]
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_prefix_of_another_revision_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"s3://hidden/text: revision: the data are not those of the task"):
+        list(text_of(TextSource(kind="folder", path="s3://hidden/text", revision="0" * 64)))
+
+
+@pytest.mark.usefixtures("bucket")
+def test_an_empty_prefix_and_a_bucket_that_is_not_there_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"s3://hidden/nothing: the folder of hidden data is not there"):
+        list(text_of(TextSource(kind="folder", path="s3://hidden/nothing")))
+    with pytest.raises(FetchError, match=r"s3://nowhere/x: S3 did not deliver"):
+        list(text_of(TextSource(kind="folder", path="s3://nowhere/x")))
+
+
+def test_a_mark_changes_with_the_files_of_a_prefix(bucket: Any) -> None:
+    source = TextSource(kind="folder", path="s3://hidden/text")
+    before = text_mark(source)
+    bucket.put_object(Bucket="hidden", Key="text/no.bin", Body=b"\x01")
+    assert text_mark(source) == before, "no text"
+    bucket.put_object(Bucket="hidden", Key="text/c.txt", Body=b"third")
+    assert text_mark(source) != before
+    assert text_mark(source.model_copy(update={"revision": "0" * 64})) == "0" * 64
+    assert text_mark(TextSource(kind="docstrings")) == ""
 
 
 @pytest.mark.parametrize("fields", [{}, {"path": "a/b"}, {"split": "test"}])

@@ -1,23 +1,23 @@
 """The rows of a data set of items: JSONL or Parquet files of the hub, an S3 prefix or a folder.
 
-The revision is exact: a commit on the hub; for a folder or S3 prefix the files' own fingerprint
-(`folder_revision`), checked where the task names one. Rows of files are streamed, so that no copy of hidden
-data is left in a cache of `datasets`. What its readers say of bad data is not repeated, as it may quote them.
+The revision is exact: a commit on the hub; for a folder or S3 prefix the files' own fingerprint (folders.py). Rows of
+files are streamed, so that no copy of hidden data is left in a cache of `datasets`. What its readers say of bad data
+is not repeated, as it may quote them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from lowbit_ray.errors import ConfigError, FetchError
+from lowbit_ray.measure.folders import files_of, open_folder
 from lowbit_ray.tasks import TextSource
 
-__all__ = ["folder_revision", "read_rows"]
+__all__ = ["read_rows"]
 
 _READERS = {".jsonl": "json", ".parquet": "parquet"}
 
@@ -37,41 +37,13 @@ def read_rows(source: TextSource) -> list[dict[str, Any]]:
         )
     if source.kind == "hub":
         return _hub_rows(source, source.path)
-    if source.path.startswith("s3://"):
-        with tempfile.TemporaryDirectory(prefix="lowbit-items-") as folder:
-            _download(source.path, Path(folder))
-            return _folder_rows(source, Path(folder))
-    return _folder_rows(source, Path(source.path))
-
-
-def folder_revision(folder: Path) -> str:
-    """SHA-256 (hexadecimal) over the names and contents of the folder's data files."""
-    digest = hashlib.sha256()
-    for path in _data_files(folder):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
-    return digest.hexdigest()
-
-
-def _data_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in _READERS and path.is_file())
+    with open_folder(source, _READERS) as folder:
+        return _folder_rows(source, folder)
 
 
 def _folder_rows(source: TextSource, folder: Path) -> list[dict[str, Any]]:
-    files = _data_files(folder)
-    if not files:
-        raise ConfigError("no items", where=source.path or "", expected=f"files {', '.join(_READERS)}")
-    if source.revision is not None and source.revision != (found := folder_revision(folder)):
-        raise ConfigError(
-            "the data are not those of the task",
-            where=f"{source.path}: revision",
-            found=found,
-            expected=source.revision,
-            remedy="Restore the files, or pin the new revision in the task's file.",
-        )
     rows: list[dict[str, Any]] = []
-    for path in files:
+    for path in files_of(folder, _READERS):
         rows += _stream(_READERS[path.suffix], path, source.limit)
     return rows[: source.limit]
 
@@ -139,25 +111,3 @@ def _quiet_datasets() -> Any:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL + 1)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     return datasets
-
-
-def _download(url: str, folder: Path) -> None:
-    """The data files under `s3://bucket/prefix`."""
-    import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    prefix = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
-    try:
-        client = boto3.client("s3")
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-            for entry in page.get("Contents", ()):
-                name = PurePosixPath(entry["Key"][len(prefix) :])
-                if name.suffix in _READERS and ".." not in name.parts:
-                    target = folder / name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    client.download_file(bucket, entry["Key"], str(target))
-    except (BotoCoreError, ClientError, OSError) as error:
-        raise FetchError(
-            "S3 did not deliver the accuracy items", where=url, found=type(error).__name__
-        ) from None

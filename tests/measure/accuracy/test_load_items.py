@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lowbit_ray.errors import ConfigError
-from lowbit_ray.measure.accuracy.data_files import folder_revision, read_rows
+from lowbit_ray.measure.accuracy.data_files import read_rows
 from lowbit_ray.measure.accuracy.items import ChoiceTarget, InstructionTarget, UnitTestTarget
 from lowbit_ray.measure.accuracy.load_items import load_domain, make_items
 from lowbit_ray.measure.accuracy.rows import read_row
+from lowbit_ray.measure.folders import folder_revision
 from lowbit_ray.tasks import AccuracyPlan, Domain, TextSource
 
 MESSAGES = [{"role": "user", "content": "canary question"}]
@@ -87,7 +88,7 @@ def test_too_few_rows_are_refused(tmp_path: Path) -> None:
 
 def test_the_revision_of_a_folder_is_checked(tmp_path: Path) -> None:
     write_lines(tmp_path, maths_rows(3))
-    revision = folder_revision(tmp_path)
+    revision = folder_revision(tmp_path, {".jsonl", ".parquet"})
     assert load_domain("math", domain(tmp_path, 3, revision=revision), b"seed", evaluations=1)
     write_lines(tmp_path, maths_rows(4))
     with pytest.raises(ConfigError, match="not those of the task"):
@@ -122,7 +123,7 @@ def test_docstrings_are_no_items() -> None:
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no items"):
+    with pytest.raises(ConfigError, match=r"is empty, found no files, expected files \.jsonl, \.parquet"):
         load_domain("math", domain(tmp_path, 1), b"seed", evaluations=1)
 
 
