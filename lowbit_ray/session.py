@@ -21,6 +21,9 @@ ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     # Else Ray runs its workers, and so the engines that are timed, at niceness 15: behind everything on the host.
     "RAY_worker_niceness": "0",
+    # Else a driver that is told to stop is killed after three seconds, before its engine has ended: then the lease is
+    # not released, and what the evaluation has used stands nowhere.
+    "RAY_JOB_STOP_WAIT_TIME_S": "180",
 }
 
 

@@ -37,6 +37,7 @@ FAST = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_JOB_STOP_WAIT_TIME_S": "180",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     # their processes cost a second of a core each, and nothing here asks for them
