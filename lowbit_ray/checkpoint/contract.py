@@ -67,7 +67,7 @@ class Contract(BaseModel):
         if not broken:
             return None
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        return f"{broken[0]}{more}"
+        return f"{broken[0].model_copy(update={'remedy': ''})}{more}"
 
 
 def check_contract(

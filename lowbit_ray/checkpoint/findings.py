@@ -29,13 +29,19 @@ class Finding(BaseModel):
     `precision`, `files` or `execution`."""
     breaks: bool = True
     """Whether the contract is broken by it; otherwise it is only worth knowing."""
+    remedy: str = ""
+    """What the participant should do, in the imperative, where it does not follow from the rest."""
+
+    @property
+    def where(self) -> str:
+        """File and field."""
+        return ": ".join(part for part in (self.file, self.field) if part)
 
     def __str__(self) -> str:
-        where = f"{self.file}: {self.field}" if self.file and self.field else self.file or self.field
-        parts = [f"{where}: {self.summary}" if where else self.summary]
+        parts = [f"{self.where}: {self.summary}" if self.where else self.summary]
         parts += [f"found {self.found}"] if self.found else []
         parts += [f"expected {self.expected}"] if self.expected else []
-        return ", ".join(parts)
+        return ", ".join(parts) + (f". {self.remedy}" if self.remedy else "")
 
 
 def show(value: object, limit: int = 80) -> str:

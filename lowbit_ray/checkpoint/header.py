@@ -21,7 +21,7 @@ from typing import Any
 from lowbit_ray.checkpoint.json_file import parse_object, read_object
 from lowbit_ray.errors import CheckpointError
 
-__all__ = ["DTYPE_BITS", "Headers", "Tensor", "read_bytes", "read_headers"]
+__all__ = ["DTYPE_BITS", "INDEX", "Headers", "Tensor", "read_bytes", "read_headers"]
 
 DTYPE_BITS = {
     "BOOL": 8,

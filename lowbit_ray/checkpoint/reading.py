@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lowbit_ray.checkpoint.companions import is_companion
+from lowbit_ray.checkpoint.companions import foreign_of
 from lowbit_ray.checkpoint.config import KEYS, LEGACY_FILES, ModelConfig, QuantizationSource, read_config
 from lowbit_ray.checkpoint.findings import Finding, finding_of, show
 from lowbit_ray.checkpoint.formats import plan_for
 from lowbit_ray.checkpoint.formats.scheme import Plan
 from lowbit_ray.checkpoint.header import DTYPE_BITS, Headers, Tensor, read_headers
 from lowbit_ray.checkpoint.kv_scales import check_kv_scales
-from lowbit_ray.checkpoint.names import FUSED, Weight, aliases, canonical, source_weight
+from lowbit_ray.checkpoint.missing import missing_findings
+from lowbit_ray.checkpoint.names import FUSED, Weight, aliases, source_weight
 from lowbit_ray.checkpoint.patterns import Matcher
 from lowbit_ray.checkpoint.precision import Precision, summarize
 from lowbit_ray.checkpoint.stored import Candidate, Stored, store
@@ -68,13 +69,15 @@ def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
         return Reading((), None, None, (finding_of(error, "precision"),), ())
     findings = list(problems)
     stored: list[Stored] = []
+    gone: list[Weight] = []
     for weight in weights.values():
         held = store(weight, weights, tensors, plan, _heads(source.config))
         if held is None:
-            findings.append(_missing(weight, source.headers))
+            gone.append(weight)
         else:
             stored.append(held)
-            findings += held.problems
+    findings += missing_findings(gone, weights, source.headers, candidate.headers)
+    findings += [problem for item in stored for problem in item.problems]
     if plan is None and any(
         _is_narrow(tensor, source.headers) for tensor in candidate.headers.tensors.values()
     ):
@@ -84,7 +87,7 @@ def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
     reviews = plan.reviews if plan else ()
     needs_review = tuple(f"{review.where}: {review.summary}" for review in reviews)
     precision = summarize(stored, plan.kv if plan else None, plan.method if plan else None, needs_review)
-    foreign = [tensor for name, tensor in tensors.unused().items() if not is_companion(name, tensor, weights)]
+    foreign = foreign_of(tensors.unused(), weights)
     foreign.sort(key=lambda tensor: (-tensor.nbytes, tensor.name))
     return Reading(tuple(stored), plan, precision, tuple(dict.fromkeys(findings)), tuple(foreign))
 
@@ -184,19 +187,6 @@ def _is_tied(config: ModelConfig) -> bool:
 def _heads(config: ModelConfig) -> tuple[int, int] | None:
     heads = config.count("num_attention_heads")
     return None if heads is None else (heads, config.count("num_key_value_heads") or heads)
-
-
-def _missing(weight: Weight, headers: Headers) -> Finding:
-    names = {canonical(name): tensor for name, tensor in headers.tensors.items()}
-    original = names.get(weight.name)
-    return Finding(
-        file="",
-        field=original.name if original else weight.name,
-        found="no tensor that could be it",
-        expected=f"shape {list(weight.shape)} in any form",
-        summary="a weight of the source is missing",
-        rule="source_weights",
-    )
 
 
 def _uneven_shards(stored: list[Stored]) -> Iterable[Finding]:

@@ -92,9 +92,17 @@ def _findings(findings: tuple[Finding, ...]) -> Table:
     for column in ("", "file: field", "finding", "found", "expected"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        where = ": ".join(part for part in (finding.file, finding.field) if part)
         mark = Text("broken", style="red") if finding.breaks else Text("note", style="dim")
         table.add_row(
-            mark, *(Text(text) for text in (where, finding.summary, finding.found, finding.expected))
+            mark,
+            *(
+                Text(text)
+                for text in (
+                    finding.where,
+                    ". ".join(filter(None, (finding.summary, finding.remedy))),
+                    finding.found,
+                    finding.expected,
+                )
+            ),
         )
     return table

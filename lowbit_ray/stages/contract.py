@@ -36,7 +36,8 @@ def _error(verdict: Contract) -> ContractError:
     count = f" (first of {len(others) + 1} findings)" if others else ""
     return ContractError(
         first.summary + count,
-        where=": ".join(filter(None, (first.file, first.field))),
+        where=first.where,
         found=first.found or None,
         expected=first.expected or None,
+        remedy=first.remedy,
     )

@@ -20,6 +20,7 @@ from small_checkpoints import (
     Tensors,
     base_config,
     kv_scales,
+    linear_shapes,
     plain_tensors,
     write_checkpoint,
     write_shards,
@@ -113,6 +114,17 @@ def test_data_under_a_companions_name_is_foreign(check: Check) -> None:
     contract = check(tensors)
     assert contract.foreign == ("model.layers.0.mlp.up_proj.output_scale",)
     assert not contract.kept
+
+
+def test_data_under_many_companions_names_is_foreign(check: Check) -> None:
+    """Each is as small as a scale of groups of two could be; all of them hold twice the source's bytes."""
+    tensors = INT8_RECIPE.tensors()
+    for module, (rows, columns) in linear_shapes().items():
+        for suffix in ("output_scale", "output_zero_point", "pre_quant_scale", "activation_scale"):
+            tensors[f"{module}.{suffix}"] = ("U8", (rows * columns,))
+    contract = check(tensors)
+    assert contract.foreign_share > 1
+    assert broken(contract)[0].rule == "foreign_tensors"
 
 
 def test_data_in_a_companion_of_free_shape_is_found(check: Check) -> None:
