@@ -53,6 +53,8 @@ class TextSource(_Frozen):
     column: str = "text"
     limit: Count | None = None
     """Rows read at most."""
+    joined_by: str | None = None
+    """What stands between the rows of a data set that is one text, empty rows included; None: each row is a text."""
 
 
 class EnginePlan(_Frozen):
@@ -105,7 +107,8 @@ class KLPlan(_Frozen):
 
 class PerplexityPlan(_Frozen):
     source: TextSource
-    windows: Count
+    windows: Count | None = None
+    """None: as many as the text holds, by the source's tokenizer."""
     window_len: Annotated[int, Field(ge=2)] = 2048
     """Tokens a window; one less is predicted."""
 
@@ -153,7 +156,7 @@ class AuditPlan(_Frozen):
     samples: Count | None = None
     """Samples a workload; None takes the rules' number."""
     median_gap_limit: Annotated[float, Field(gt=0)]
-    """Nats; the rules file's value where it names the task."""
+    """Nats per token, where the rules file does not name the task."""
 
 
 class Limits(_Frozen):
@@ -197,6 +200,11 @@ class Task(_Frozen):
     def floor(self, rules: Rules) -> float:
         """The least speed gain of this task."""
         return self.speed_floor or rules.rules.speed_floor
+
+    def gap_limit(self, rules: Rules) -> float:
+        """The largest median gap of the audit, nats per token: the rules' where they name the task."""
+        limits = rules.engine.timed_output_audit.median_gap_limit_nats
+        return limits.get(self.id, self.audit.median_gap_limit)
 
     def pooled_evaluations(self, rules: Rules) -> int:
         """How many accuracy evaluations are pooled."""

@@ -17,12 +17,26 @@ def test_each_task_runs_the_three_workloads_and_the_five_domains(name: str) -> N
     assert set(task.accuracy.domains) == set(DOMAINS)
 
 
+@pytest.mark.parametrize(("name", "limit"), [("qwen3-8b", 0.034), ("qwen35-27b", 0.133)])
+def test_the_audit_limits_are_the_rules(name: str, limit: float) -> None:
+    task, rules = load_task(name), load_rules()
+    assert task.gap_limit(rules) == limit == task.audit.median_gap_limit
+
+
+def test_other_rules_have_another_audit_limit_and_a_task_they_do_not_name_its_own() -> None:
+    rules = load_rules()
+    audit = rules.engine.timed_output_audit.model_copy(update={"median_gap_limit_nats": {"qwen3-8b": 0.05}})
+    engine = rules.engine.model_copy(update={"timed_output_audit": audit})
+    changed = rules.model_copy(update={"engine": engine})
+    assert load_task("qwen3-8b").gap_limit(changed) == 0.05
+    assert load_task("smollm2-135m").gap_limit(changed) == load_task("smollm2-135m").audit.median_gap_limit
+
+
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen35-27b"])
-def test_the_audit_limits_are_the_rules(name: str) -> None:
-    assert (
-        load_task(name).audit.median_gap_limit
-        == load_rules().engine.timed_output_audit.median_gap_limit_nats[name]
-    )
+def test_wikitext_is_one_text_of_which_every_window_counts(name: str) -> None:
+    """Published perplexities of WikiText-2 are of its rows joined by an empty line."""
+    plan = load_task(name).perplexity["wikitext2"]
+    assert (plan.source.joined_by, plan.windows, plan.window_len) == ("\n\n", None, 2048)
 
 
 def test_a_task_without_its_own_floor_takes_the_rules() -> None:

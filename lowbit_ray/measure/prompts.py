@@ -165,9 +165,12 @@ def _draw(pool: Pool, count: int, length: int, seed: bytes, taken: Collection[tu
     return (fresh + repeated)[:count]
 
 
-def cut_windows(pool: Pool, count: int, length: int, seed: bytes | None = None) -> list[tuple[int, ...]]:
-    """`count` windows that do not overlap: the first ones, or a draw by `seed` among all of them."""
+def cut_windows(
+    pool: Pool, count: int | None, length: int, seed: bytes | None = None
+) -> list[tuple[int, ...]]:
+    """`count` windows that do not overlap: the first ones, or a draw by `seed` among all of them; None takes all."""
     places = list(range(0, len(pool) - length + 1, length))
+    count = max(len(places), 1) if count is None else count
     if len(places) < count:
         raise _too_short(len(pool), count, length)
     if seed is not None:

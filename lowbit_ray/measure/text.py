@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -76,10 +77,11 @@ def _hub(source: TextSource) -> Iterator[str]:
         rows = datasets.load_dataset(
             source.path, source.config, split=source.split, revision=source.revision, streaming=True
         )
-        for row in rows:
-            text = row[source.column]
-            if text:
-                yield text
+        texts = (row[source.column] or "" for row in rows)
+        if source.joined_by is None:
+            yield from filter(None, texts)
+        else:
+            yield source.joined_by.join(itertools.islice(texts, source.limit))
     except ImportError:
         raise ConfigError(
             "the data set library is not installed",

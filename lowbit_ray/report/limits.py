@@ -84,7 +84,7 @@ def audited(result: Result) -> list[tuple[str, Audit]]:
 def gap_limit(result: Result, rules: Rules, task: Task | None) -> float | None:
     """The largest median gap of the audit, nats per token."""
     if task is not None:
-        return task.audit.median_gap_limit
+        return task.gap_limit(rules)
     return rules.engine.timed_output_audit.median_gap_limit_nats.get(result.task_id)
 
 
@@ -121,6 +121,8 @@ def _audit(name: str, audit: Audit, gap: float | None, rules: Rules) -> Iterator
     )
     share = audit.empty_alone / audit.picked if audit.picked else 0.0
     yield _at_most("rule", f"Audit, {name}: share of empty outputs", share, limits.max_empty_share)
+    padded = audit.repeated_eos_alone / audit.picked if audit.picked else 0.0
+    yield _at_most("rule", f"Audit, {name}: share of padded outputs", padded, limits.max_empty_share)
 
 
 def _conduct(result: Result, limits: ConductLimits) -> Iterator[Limit]:

@@ -58,7 +58,7 @@ def audit_breaches(evaluation: Evaluation, audits: dict[str, Audit]) -> Iterator
     """Workloads whose timed outputs BF16 does not believe."""
     rules = evaluation.rules.engine.timed_output_audit
     limits = AuditLimits(
-        median_gap=evaluation.task.audit.median_gap_limit,
+        median_gap=evaluation.task.gap_limit(evaluation.rules),
         min_length_ratio=rules.min_length_ratio,
         max_empty_share=rules.max_empty_share,
     )

@@ -90,6 +90,13 @@ def test_windows_without_a_seed_are_the_first_ones() -> None:
     assert [window[0] for window in cut_windows(np.arange(1000), 3, 100)] == [0, 100, 200]
 
 
+def test_without_a_number_every_window_of_the_text_is_taken() -> None:
+    pool = np.arange(1050)
+    assert cut_windows(pool, None, 100, b"s") == cut_windows(pool, 10, 100)
+    with pytest.raises(ConfigError, match="too short"):
+        cut_windows(pool, None, 1051)
+
+
 def test_too_few_windows_are_refused() -> None:
     with pytest.raises(ConfigError, match="too short"):
         cut_windows(POOL[:1000], 11, 100)

@@ -120,6 +120,16 @@ def test_a_data_set_gives_its_column_without_empty_rows(tmp_path: Path, library:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_rows_of_one_text_are_joined_empty_ones_included(tmp_path: Path, library: types.ModuleType) -> None:
+    source = jsonl(
+        tmp_path, '{"text": ""}', '{"text": " = Title = \\n"}', '{"text": null}', '{"text": "two"}'
+    )
+    joined = source.model_copy(update={"joined_by": "\n\n"})
+    assert list(text_of(joined)) == ["\n\n = Title = \n\n\n\n\ntwo"]
+    assert list(text_of(joined.model_copy(update={"limit": 2}))) == ["\n\n = Title = \n"]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_column_that_is_not_there_is_named(tmp_path: Path, library: types.ModuleType) -> None:
     with pytest.raises(ConfigError, match="no such column, found text"):
         list(text_of(jsonl(tmp_path, '{"body": "one"}')))

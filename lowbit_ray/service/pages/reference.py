@@ -89,7 +89,7 @@ def _scoring(desk: Desk) -> Markup:
         rules=desk.rules,
         limits=desk.rules.engine.timed_output_audit,
         tasks=[task_view(task, desk.rules) for task in desk.tasks.values()],
-        audits={name: task.audit.median_gap_limit for name, task in desk.tasks.items()},
+        audits={name: task.gap_limit(desk.rules) for name, task in desk.tasks.items()},
         conduct=RULES,
         leader_task=task,
         leader=row,
