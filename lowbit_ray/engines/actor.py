@@ -21,7 +21,7 @@ import ray
 from lowbit_ray.engines.accounts import Startup, keeps_accounts, read_startup
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.device import CpuDevice, CudaDevice, Device, DevicePeak, wait_until_clean
-from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.filler import fillers_for
 from lowbit_ray.engines.footprint import Footprint, look
 from lowbit_ray.engines.host import Host, describe_host
 from lowbit_ray.engines.isolation import Isolation
@@ -124,10 +124,10 @@ class EngineActor:
         self._tell("waiting for a clean device", 0, 0)
         self._wait_until_clean()
         with contextlib.ExitStack() as stack:
-            if cap is not None:
-                for gpu in self._gpus:
-                    stack.enter_context(Filler(gpu, cap.cap_gib / len(self._gpus)))
-            elif self._gpus:
+            fillers = [] if cap is None else fillers_for(cap.cap_gib, self._totals())
+            for filler in fillers:
+                stack.enter_context(filler)
+            if cap is None and self._gpus:
                 self._peak = stack.enter_context(DevicePeak(self._devices))
             self._tell("starting the engine", 0, 0)
             shown = spec.with_devices(file for device in self._devices for file in device.files())
@@ -138,9 +138,9 @@ class EngineActor:
                 self._start_log = tail(log_path, START_LINES)
             self._engine = engine
             self._held = stack.pop_all()
-        held_by: HeldBy | None = None
-        if cap is not None:
-            held_by = "filler" if self._gpus else engine.memory_held_by
+        held_by: HeldBy | None = "filler" if fillers else None
+        if cap is not None and not self._gpus:
+            held_by = engine.memory_held_by
         return Started(start_s=engine.start_s, isolation=engine.isolation, held_by=held_by)
 
     def ask(self, question: Question, what: str) -> Any:
@@ -223,6 +223,11 @@ class EngineActor:
     def _wait_until_clean(self) -> None:
         for device in self._devices:
             wait_until_clean(device, timeout_s=self._settle_s)
+
+    def _totals(self) -> dict[str, float]:
+        """GiB of each of the pod's GPUs."""
+        totals = (device.total_gib for device in self._devices)
+        return dict(zip(self._gpus, totals, strict=False))  # without GPUs the one device is the host
 
     def _apart(self) -> list[str]:
         """What tells this pod from others of the host beside its devices' names.

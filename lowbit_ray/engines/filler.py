@@ -13,17 +13,19 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from lowbit_ray.errors import PodError
 
-__all__ = ["Filler"]
+__all__ = ["Filler", "fillers_for"]
 
 CHILD = Path(__file__).with_name("filler_child.py")
 EXACT_GIB = 0.1
+CONTEXT_GIB = 1.0
+"""More than the filler's own context takes (half of it on an H200): so little of a GPU cannot be held exactly."""
 START_S = 60.0
 
 
@@ -127,3 +129,13 @@ def _read_line(descriptor: int, timeout_s: float) -> bytes:
             break
         line += piece
     return line
+
+
+def fillers_for(cap_gib: float, gpus: Mapping[str, float]) -> list[Filler]:
+    """A filler for each GPU, not yet started, that leaves its even share of the cap; none where that is all of it.
+
+    `gpus` are the pod's, by index or UUID, with the GiB of each. The peak of an engine that takes nearly the whole
+    GPU has a cap beyond it, which the GPU itself holds.
+    """
+    share = cap_gib / max(len(gpus), 1)
+    return [Filler(gpu, share) for gpu, total_gib in gpus.items() if share < total_gib - CONTEXT_GIB]

@@ -6,6 +6,7 @@ import pytest
 
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.errors import ConfigError
+from lowbit_ray.measure.budget import budget_of
 from lowbit_ray.rules import load_rules
 
 GIB = 2**30
@@ -19,6 +20,18 @@ def test_budgets_and_caps_are_the_examples(peak: float, budget: float, cap: floa
     two = Cap.of_peak(peak, rules=load_rules(), total_gib=279.6, devices=2)
     assert two.cap_gib - made.cap_gib == pytest.approx(4)
     assert (made.budget_gib, made.cap_gib) == pytest.approx((budget, cap), abs=6e-4)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_cap_and_the_budget_that_it_is_judged_by_are_one(devices: int) -> None:
+    rules = load_rules()
+    engine = rules.engine.model_copy(update={"budget_factor": 1.1, "context_gib": 3.0})
+    cap = Cap.of_peak(
+        40, rules=rules.model_copy(update={"engine": engine}), total_gib=139.8 * devices, devices=devices
+    )
+    assert (cap.budget_gib, cap.cap_gib) == pytest.approx((44, 44 + 3 * devices))
+    budget = budget_of(40, engine, devices)
+    assert (cap.budget_gib, cap.cap_gib) == (budget.budget_gib, budget.cap_gib)
 
 
 def test_vllm_is_told_the_budget_not_the_cap() -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from lowbit_ray.engines import filler as filler_module
-from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.filler import Filler, fillers_for
 from lowbit_ray.engines.filler_child import fill, fill_and_settle
 from lowbit_ray.errors import PodError
 
@@ -102,6 +102,19 @@ def test_memory_that_is_given_back_late_is_filled_too() -> None:
 
     held, free = fill_and_settle(32 * GIB, late, memory.allocate)
     assert (held, free) == (23 * GIB, 32 * GIB)
+
+
+@pytest.mark.parametrize(("cap", "fillers"), [(32.25, 1), (138.7, 1), (139.3, 0), (139.8, 0), (143.7, 0)])
+def test_a_cap_as_wide_as_the_gpu_needs_no_filler(cap: float, fillers: int) -> None:
+    """An engine that takes 137 of 139.8 GiB has a cap of 1.02 · 137 + 4: the GPU itself holds it."""
+    assert len(fillers_for(cap, {"0": 139.8})) == fillers
+
+
+def test_each_gpu_of_a_pod_is_filled_down_to_its_share() -> None:
+    made = fillers_for(64.5, {"0": 139.8, "1": 139.8})
+    assert [filler._free_gib for filler in made] == [32.25, 32.25]
+    assert len(fillers_for(278.0, {"0": 139.8, "1": 139.8})) == 0
+    assert fillers_for(64.5, {}) == []
 
 
 # ---- the process
