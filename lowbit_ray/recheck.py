@@ -87,7 +87,9 @@ def measured_of(record: dict[str, Any], *, speed_floor: float) -> Measured:
     def numbers(field: str, part: str = "") -> dict[str, float]:
         return {name: _number(record, f"result.{field}.{name}{part}") for name in order}
 
-    broken = _get(record, "result.reason", optional=True) if not _number(record, "result.score") else None
+    admitted = _get(record, "result.admitted", optional=True)
+    refused = not _number(record, "result.score") if admitted is None else admitted is False
+    broken = _get(record, "result.reason", optional=True) if refused else None
     return Measured(
         efficiency=numbers("efficiency"),
         anchor_efficiency=numbers("anchor_efficiency"),

@@ -21,6 +21,8 @@ __all__ = ["DriftWeights", "Gate", "Measured", "Scored", "kl_reason", "score"]
 
 ONE_SIDED_95 = 1.645
 """Normal quantile of the speed gate's one-sided 95 % bound (rules: gate.speed_floor)."""
+ROUNDING = 1e-9
+"""A value of exactly the limit passes, whatever its last binary digit: 110 tokens for 100 are 10 % more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +188,14 @@ def _gates(measured: Measured, speed: float, rules: Rules) -> tuple[Gate, ...]:
         ),
         Gate(
             name="speed",
-            passed=margin >= 0,
+            passed=margin >= -ROUNDING,
             value=speed - allowance,
             limit=measured.speed_floor,
             margin=margin,
         ),
         Gate(
             name="length",
-            passed=length_margin >= 0,
+            passed=length_margin >= -ROUNDING,
             value=measured.length_shift,
             limit=constants.length_limit,
             margin=length_margin,
@@ -202,11 +204,12 @@ def _gates(measured: Measured, speed: float, rules: Rules) -> tuple[Gate, ...]:
 
 
 def _words(failed: list[Gate], rules: Rules) -> str:
-    margins = rules.gate.quality.margins
-    allowed = {"A": margins.a, "B": margins.b}
+    quality = rules.gate.quality
+    points = 100 * {"A": quality.margins.a, "B": quality.margins.b}[quality.required_tier]
+    tier = next((gate.value for gate in failed if gate.name == "accuracy"), None) or "none"
     parts = {
-        "accuracy": f"accuracy tier {{0.value}} where {{0.limit}} is required (a domain dropped by more than "
-        f"{allowed[rules.gate.quality.required_tier]:.0%})",
+        "accuracy": f"accuracy tier {tier} where {{0.limit}} is required (a domain dropped by more than {points:g} "
+        "points, or was not answered wholly)",
         "speed": "speed less its error {0.value:.4f} under the floor {0.limit}",
         "length": "generated length {0.value:+.1%} beyond ±{0.limit:.0%}",
     }

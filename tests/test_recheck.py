@@ -62,6 +62,20 @@ def test_a_changed_number_is_found(record: dict[str, Any], path: str, value: flo
     assert "differs" in statuses(changed).values()
 
 
+def test_a_score_that_prints_as_zero_is_not_taken_for_a_broken_rule(record: dict[str, Any]) -> None:
+    """Admitted and lost: a tenth of exp(−79 / 10) rounds to 0.0001, what is left of less to 0."""
+    result = record["result"]
+    result |= {"mean_drop": 1.0, "score": 0.0, "qualified": False, "reason": "gate failed: accuracy"}
+    result["kl"]["kl"] = 0.149
+    result["quality"]["tier"] = None
+    result |= {"drift": 80.3392, "efficiency_gain": 0.9, "length_shift": 2.4}
+    found = {check.field: check.recomputed for check in recheck(record, RULES, speed_floor=0.95)}
+    assert 0 < float(found["result.score"] or 0) < 1e-4
+    record["result"]["admitted"] = False
+    found = {check.field: check.recomputed for check in recheck(record, RULES, speed_floor=0.95)}
+    assert found["result.score"] == 0
+
+
 def test_a_missing_measured_field_is_named(record: dict[str, Any]) -> None:
     del record["result"]["kl"]["kl_se"]
     with pytest.raises(ConfigError, match=r"result\.kl\.kl_se"):

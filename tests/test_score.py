@@ -101,6 +101,24 @@ def test_a_failed_gate_leaves_a_tenth(failing: dict[str, float]) -> None:
     assert score(passing, RULES).qualified
 
 
+@pytest.mark.parametrize(("candidate", "anchor"), [(110, 100), (90, 100), (1100, 1000), (33, 30), (63, 70)])
+def test_exactly_ten_percent_is_within_ten_percent(candidate: int, anchor: int) -> None:
+    """110 / 100 − 1 is 0.10000000000000009 in binary."""
+    scored = score(replace(anchor_itself(), length_shift=candidate / anchor - 1), RULES)
+    assert scored.qualified, scored.reason
+    assert not score(
+        replace(anchor_itself(), length_shift=(candidate / anchor - 1) * 1.0001), RULES
+    ).qualified
+
+
+def test_a_failed_tier_is_said_in_points() -> None:
+    reason = score(replace(anchor_itself(), tier=None), RULES).reason
+    assert reason == (
+        "gate failed: accuracy tier none where B is required "
+        "(a domain dropped by more than 5 points, or was not answered wholly)"
+    )
+
+
 def test_a_broken_contract_scores_nothing_and_says_why() -> None:
     scored = score(replace(anchor_itself(), broken="config.json: hidden_size"), RULES)
     assert scored.score == 0.0

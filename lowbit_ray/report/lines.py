@@ -192,7 +192,8 @@ def _cap(result: Result) -> Line:
         f"in {run.budget_gib:.2f} GiB"
         for name, run in runs
     )
-    note = "served again in 1.02 × its peak; quality was measured under the largest"
+    factors = ", ".join(dict.fromkeys(f"{run.factor:g}" for _, run in runs))
+    note = f"served again in {factors} × its peak; quality was measured under the largest"
     held = dict.fromkeys(HELD_BY[run.held_by] for _, run in runs if run.held_by is not None)
     return Line("Hard cap", text, f"{note} · held by {', '.join(held)}" if held else note)
 

@@ -45,7 +45,8 @@ def timed_breaches(evaluation: Evaluation, timed: TimedSide, stored_gib: float) 
     """Of the timed server: host memory, weights read late, other hosts."""
     limits, on_gpu = evaluation.task.conduct, evaluation.task.engine.device == "cuda"
     if on_gpu:
-        yield from _offload(timed.start_log, "the timed server's start-up log")
+        reported = () if timed.startup is None else timed.startup.offload
+        yield from _offload(timed.start_log, "the timed server's start-up log", reported)
     if timed.at_start is None or timed.at_end is None:
         return
     if on_gpu:
@@ -122,8 +123,9 @@ def capped_breaches(
         )
 
 
-def _offload(log: str, where: str) -> Iterator[Breach]:
-    if found := offload_findings(log):
+def _offload(log: str, where: str, reported: tuple[str, ...] = ()) -> Iterator[Breach]:
+    """What the log says; `reported` is what the accounts found in it and in the engine's own configuration."""
+    if found := dict.fromkeys((*reported, *offload_findings(log))):
         yield Breach(rule="offload", where=where, seen="; ".join(found), limit="nothing in host memory")
 
 

@@ -117,6 +117,15 @@ def test_host_memory_is_the_device_of_a_cpu(published: dict[str, Any]) -> None:
     assert rules(timed_breaches(evaluation(), grown, 8.0)) == ["offload", "host memory"]
 
 
+def test_offload_that_the_accounts_report_breaks_the_rules_as_the_record_says(
+    published: dict[str, Any],
+) -> None:
+    startup = Startup.model_validate(published["engine"]["startup"])
+    told = startup.model_copy(update={"offload": ("KV: 512 blocks in host memory",)})
+    (breach,) = timed_breaches(evaluation(), side(published, startup=told), 8.0)
+    assert (breach.rule, breach.seen) == ("offload", "KV: 512 blocks in host memory")
+
+
 def test_offload_is_seen_of_a_server_without_accounts_too(published: dict[str, Any]) -> None:
     log = "load_tensors: offloaded 20/33 layers to GPU\n"
     (breach,) = timed_breaches(evaluation(), side(published, startup=None, start_log=log), 8.0)
