@@ -67,7 +67,8 @@ def _compare(task_id: str, path: Path) -> tuple[list[Move], list[str]]:
     records = [record for each in standings if (record := read_record(ledger, each.id)) is not None]
     flags = {each.id: each.flag.reason for each in standings if each.flag is not None}
     notes = unjudged(old, new, records) if task.workloads is None else []
-    return moves(records, old, new, floor_of=task.floor, off_board=flags), notes
+    hours = index.stopped_hours(task_id)
+    return moves(records, old, new, floor_of=task.floor, off_board=flags, stopped=hours), notes
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from lowbit_ray.rules import Rules, _Described
@@ -98,7 +99,8 @@ class Row(Figures):
     method: str
     track: Literal["checkpoint", "engine"]
     gpu_hours: float
-    """All evaluations of the task by this participant, dev and scored, failed ones included; 0 for references."""
+    """All evaluations of the task by this participant, dev and scored, failed ones and those that they cancelled
+    included; 0 for references."""
     board_score: float
     """score · exp(−gpu_hours / 100), the rules' cost scale."""
     board_score_se: float | None
@@ -167,30 +169,38 @@ def rank(
     rules: Rules,
     *,
     off_board: Mapping[str, str] | Collection[str] = frozenset(),
+    stopped: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Row]:
     """The board of one task from all of its records, best first; equal scores go to the earlier submission.
 
     `off_board`: flagged submissions, with the organizers' reasons where it is a mapping. A flagged row stands last
-    and has no rank.
+    and has no rank. `stopped`: GPU-hours, by participant, of evaluations that they cancelled, which have no record.
     """
     by_participant: dict[tuple[str, bool], list[Summary]] = {}
     for record in records:
         item = record if isinstance(record, Summary) else summarize(record)
         by_participant.setdefault((item.participant, item.reference), []).append(item)
-    rows = [row for theirs in by_participant.values() if (row := _row(theirs, rules, off_board)) is not None]
+    rows = [
+        row
+        for (name, _), theirs in by_participant.items()
+        if (row := _row(theirs, rules, off_board, stopped.get(name, 0.0))) is not None
+    ]
     rows.sort(key=lambda row: (row.flagged is not None, -row.board_score, row.created_at, row.submission))
     return _placed(rows)
 
 
 def _row(
-    theirs: Sequence[Summary], rules: Rules, off_board: Mapping[str, str] | Collection[str]
+    theirs: Sequence[Summary],
+    rules: Rules,
+    off_board: Mapping[str, str] | Collection[str],
+    stopped_hours: float,
 ) -> Row | None:
     """A participant's row, not yet placed; None before the first scored verdict."""
     scored = [item for item in theirs if item.split == "test" and item.score is not None]
     if not scored:
         return None
-    last = max(scored, key=lambda item: (item.updated_at, item.id))
-    hours = 0.0 if last.reference else math.fsum(item.charged_hours for item in theirs)
+    last = max(scored, key=lambda item: (item.updated_at, item.created_at, item.id))
+    hours = 0.0 if last.reference else math.fsum([stopped_hours, *(item.charged_hours for item in theirs)])
     discount = math.exp(-hours / rules.rules.cost_scale)
     figures = last.model_dump(include=set(Figures.model_fields))
     return Row(

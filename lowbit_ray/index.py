@@ -156,9 +156,19 @@ class Index:
         if cached is None or cached[0] != generation:
             theirs = [s for s in standings.values() if s.submission.task_id == task and s.summary is not None]
             flags = {s.id: s.flag.reason for s in theirs if s.flag is not None}
-            rows = rank([s.summary for s in theirs if s.summary is not None], rules, off_board=flags)
+            finished = [s.summary for s in theirs if s.summary is not None]
+            rows = rank(finished, rules, off_board=flags, stopped=self.stopped_hours(task))
             cached = self._boards[task] = (generation, rows)
         return cached[1]
+
+    def stopped_hours(self, task: str) -> dict[str, float]:
+        """GPU-hours of evaluations of the task that their participants cancelled, by participant."""
+        hours: dict[str, float] = {}
+        for standing in self._standings.values():
+            if standing.submission.task_id == task and standing.stopped_hours:
+                name = standing.submission.participant
+                hours[name] = hours.get(name, 0.0) + standing.stopped_hours
+        return hours
 
     @property
     def standings(self) -> Mapping[str, Standing]:
@@ -172,7 +182,7 @@ class Index:
         self._open = {k: v for k, v in (self._open | changed).items() if not v.over}
         self._flagged |= {name for name, standing in changed.items() if standing.flag is not None}
         self.generation += 1
-        if any(s.summary is not None for s in changed.values()):
+        if any(s.summary is not None or s.stopped_hours for s in changed.values()):
             self.verdicts += 1
 
     def _arrivals(self, after: str) -> list[str]:

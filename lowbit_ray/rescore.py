@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from lowbit_ray.board import Row, Summary, rank, summarize
 from lowbit_ray.errors import ConfigError
@@ -85,11 +86,15 @@ def moves(
     *,
     floor_of: Callable[[Rules], float],
     off_board: Mapping[str, str],
+    stopped: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Move]:
-    """The board of one task before and after, in the order of the new one; `floor_of` is its speed floor."""
+    """The board of one task before and after, in the order of the new one.
+
+    `floor_of` is its speed floor, the others are as those of `rank`.
+    """
     again = {record.id: rescore(record, new, speed_floor=floor_of(new)) for record in records}
-    before = {row.submission: row for row in rank(records, old, off_board=off_board)}
-    rows = rank([summary for summary, _ in again.values()], new, off_board=off_board)
+    before = {row.submission: row for row in rank(records, old, off_board=off_board, stopped=stopped)}
+    rows = rank([summary for summary, _ in again.values()], new, off_board=off_board, stopped=stopped)
     return [_move(before[row.submission], row, again[row.submission][1]) for row in rows]
 
 

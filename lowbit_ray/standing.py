@@ -67,6 +67,17 @@ class Standing:
         return self.submission.id
 
     @property
+    def stopped_hours(self) -> float:
+        """GPU-hours of an evaluation that its own participant cancelled: they count on the board like a failed one's.
+
+        Without a record it is the lease that tells them; earlier attempts ended by faults of ours, which cost nothing.
+        """
+        if self.summary is not None or self.cancelled is None or self.lease is None or self.lease.ours:
+            return 0.0
+        own = self.cancelled.by == self.submission.participant and self.submission.partition == "participant"
+        return self.lease.pod_seconds * self.lease.gpus / 3600 if own else 0.0
+
+    @property
     def over(self) -> bool:
         """Whether nothing will change any more: a verdict, or cancelled and let go of, or by one who has died."""
         settled = self.state.status in TERMINAL

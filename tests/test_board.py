@@ -54,6 +54,15 @@ def test_the_last_scored_submission_counts_not_the_best() -> None:
     assert row.score == 1.2
 
 
+def test_of_two_that_finish_in_one_second_the_later_one_counts() -> None:
+    """Records are dated to the second."""
+    at = START + timedelta(hours=9)
+    for first, second in (("1" * 16, "2" * 16), ("2" * 16, "1" * 16)):
+        earlier = entry("a", 1.5, at=0, id=first, updated_at=at)
+        later = entry("a", 1.2, at=1, id=second, updated_at=at)
+        assert [row.submission for row in rank([later, earlier], RULES)] == [second]
+
+
 def test_dev_and_failed_submissions_cost_but_do_not_count() -> None:
     (row,) = rank(
         [
@@ -66,6 +75,12 @@ def test_dev_and_failed_submissions_cost_but_do_not_count() -> None:
     assert row.score == 1.5
     assert row.gpu_hours == 6.0
     assert row.board_score == pytest.approx(1.5 * math.exp(-0.06))
+
+
+def test_what_a_participant_cancelled_costs_them_and_nobody_else() -> None:
+    rows = rank([entry("a", 1.5, charged_hours=1.0), entry("b", 1.4)], RULES, stopped={"a": 2.0, "c": 9.0})
+    assert [(row.participant, row.gpu_hours) for row in rows] == [("a", 3.0), ("b", 0.0)]
+    assert rows[0].board_score == pytest.approx(1.5 * math.exp(-0.03))
 
 
 def test_a_rejected_scored_submission_is_a_row_of_score_0() -> None:

@@ -1,6 +1,7 @@
 """Accepting, and the index that follows the ledger: complete, in order, and cheap."""
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,37 @@ def test_a_flag_takes_a_row_off_the_board_and_lifting_it_brings_it_back(
     assert ledger.swap(f"flags/{one.id}.json", lifted, entry.version)
     index.refresh()
     assert index.board("qwen3-8b", rules)[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "lease", "hours"),
+    [
+        ("somebody", {"pod_seconds": 1800.0, "gpus": 2}, 1.0),
+        ("organizer", {"pod_seconds": 1800.0, "gpus": 2}, 0.0),
+        ("somebody", {"pod_seconds": 1800.0, "gpus": 2, "ours": True}, 0.0),
+        ("somebody", {"pod_seconds": 1800.0, "gpus": 0}, 0.0),
+        ("somebody", None, 0.0),
+    ],
+)
+def test_an_evaluation_that_its_participant_cancels_costs_what_it_used(
+    ledger: Counting, fixtures: Path, by: str, lease: dict[str, Any] | None, hours: float
+) -> None:
+    done, stopped = submission(), submission(START + timedelta(hours=1))
+    for one in (done, stopped):
+        accept(ledger, one)
+    finish(ledger, done, fixtures, charged_hours=0.5)
+    index, rules = Index(ledger), load_rules()
+    index.refresh()
+    assert index.board("qwen3-8b", rules)[0].gpu_hours == 0.5
+    if lease is not None:
+        held = Lease(holder="host:1:x", attempt=0, renewed_at=START, released=True, **lease)
+        ledger.create(f"submissions/{stopped.id}/lease.json", held.model_dump_json().encode())
+    cancel = Cancellation(by=by, at=START).model_dump_json().encode()
+    ledger.create(f"submissions/{stopped.id}/cancelled.json", cancel)
+    index.refresh()
+    (row,) = index.board("qwen3-8b", rules)
+    assert row.gpu_hours == 0.5 + hours
+    assert row.board_score == pytest.approx((row.score or 0) * math.exp(-row.gpu_hours / 100))
 
 
 def test_one_object_that_cannot_be_read_hides_no_other(ledger: Counting, fixtures: Path) -> None:

@@ -135,7 +135,7 @@ async def cancel(
     person: Writer,
     reason: Annotated[str, Query(max_length=200, examples=["wrong commit"]), AfterValidator(printable)] = "",
 ) -> Response:
-    """Stops it before its next step. A cancelled submission uses no quota; doing it again changes nothing."""
+    """Stops it before its next step: no quota is used, only GPU-hours until then. Doing it again changes nothing."""
     standing = await find(desk, id, person)
     if standing.submission.participant != person.name and not person.organizer:
         raise Refusal(403, "The submission is somebody else's")
