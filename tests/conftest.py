@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -11,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 # before Ray is first imported, which reads them
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# a busy machine is no failure
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 
 
 LONGEST = (
