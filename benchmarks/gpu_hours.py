@@ -4,7 +4,7 @@
     python -m benchmarks.gpu_hours record.json --json       # any record, as the service or a job prints it
 
 Held and answering are the record's own (`time_line`); answering counts a second in which at least one request of
-ours was open. Records of before that was measured have a table of steps beside them (`stages-*.json`), in which the
+ours was open. Records made before that was measured have a table of steps beside them (`stages-*.json`), in which the
 GPU itself was sampled from outside; then the column says so. What the pod was held for beside the steps (engines that
 end, results of the anchor that later evaluations reuse) is one row of its own; what was busy in it is not known, so
 the ratio of the whole is a lower bound. The goal is 0.9.

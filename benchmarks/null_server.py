@@ -19,7 +19,7 @@ HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
     b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 )
-USAGE_HELD = 2**18
+MOST_BEHIND = 2**18
 """Bytes a client may be behind before its stream waits."""
 
 
@@ -51,7 +51,7 @@ class Stream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.transport.set_write_buffer_limits(high=USAGE_HELD)
+        self.transport.set_write_buffer_limits(high=MOST_BEHIND)
         self.buffer = b""
         self.left = self.total = self.prompt = 0
         self.paused = False

@@ -11,9 +11,9 @@ from typing import TypeVar
 from lowbit_ray.errors import LowbitError, NoPodError
 from lowbit_ray.evaluate import BUSY
 from lowbit_ray.lease import LeaseHeld
+from lowbit_ray.progress import Watch
 from lowbit_ray.report.log import Form, told
 from lowbit_ray.settings import settings
-from lowbit_ray.stages.context import Watch
 
 __all__ = ["add_log_option", "carry_out"]
 

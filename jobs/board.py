@@ -23,7 +23,7 @@ WIDTH = 160
 
 
 def main() -> int:
-    """Parses the command line and prints; 1 where the ledger or the task cannot be read."""
+    """Parses the command line and prints; 2 where the ledger or the task cannot be read."""
     parser = argparse.ArgumentParser(
         prog="python -m jobs.board",
         description="Print the board of a task from the ledger (LOWBIT_LEDGER).",
@@ -38,7 +38,7 @@ def main() -> int:
         rows = _rows(given.task)
     except LowbitError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return 1
+        return 2
     if given.json:
         sys.stdout.write(json.dumps([row.model_dump(mode="json") for row in rows], indent=1) + "\n")
     elif given.csv:

@@ -107,7 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--most", type=int, default=limits.most, metavar="N", help="drivers in all")
     parser.add_argument(
-        "--retry-s", type=float, default=backoff.first_s, metavar="S", help="wait after a first fault of ours"
+        "--retry-s",
+        type=float,
+        default=backoff.first_s,
+        metavar="S",
+        help="seconds to wait after a first fault of ours, or after a driver that could not begin",
     )
     parser.add_argument(
         "--faults",

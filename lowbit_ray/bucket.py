@@ -110,6 +110,7 @@ class S3Ledger:
         writer = secrets.token_hex(8)
         with self._faults("written", key):
             for wait_s in _waits():
+                time.sleep(wait_s)
                 try:
                     self._client.put_object(
                         Bucket=self.bucket,
@@ -127,8 +128,7 @@ class S3Ledger:
                         return self._writer(key) == writer
                     if code not in AT_ONCE:
                         raise
-                time.sleep(wait_s)
-        raise LedgerError("others write this object all the time", where=self._where(key))
+        raise LedgerError("other processes keep changing this object", where=self._where(key))
 
     def _writer(self, key: str) -> str | None:
         """The random word of the write that is stored."""
@@ -162,8 +162,9 @@ class S3Ledger:
 
 
 def _waits() -> Iterator[float]:
-    """Growing, jittered waits in seconds, 3 s in all."""
-    for n in range(TRIES):
+    """Seconds to wait before each try: none, then growing and jittered, 3 s in all at most."""
+    yield 0.0
+    for n in range(TRIES - 1):
         yield random.uniform(0.5, 1.0) * 0.025 * 2**n
 
 

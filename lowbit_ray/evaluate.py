@@ -14,13 +14,13 @@ from lowbit_ray.lease import LeaseHeld, Tenure, hold
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.metrics import StepMetrics
 from lowbit_ray.patience import PatientLedger, open_patiently
-from lowbit_ray.progress import LedgerWatch, Watches
+from lowbit_ray.progress import LedgerWatch, Watch, Watches
 from lowbit_ray.records import Record, parse_record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import build
-from lowbit_ray.stages.context import Cancelled, Evaluation, Watch
+from lowbit_ray.stages.context import Cancelled, Evaluation
 from lowbit_ray.stages.contract import contract
 from lowbit_ray.stages.hidden import prepare
 from lowbit_ray.stages.on_pod import measure_on_pod

@@ -39,9 +39,9 @@ SKEW = timedelta(minutes=10)
 WHOLE_S = 600.0
 """After so long all of them are: one that was half accepted, or imported, comes with a time of long ago."""
 HEAD = 64
-"""So many of the queue's first are read again at each refresh."""
+"""How many of the first in the queue are read again at each refresh."""
 WINDOW = 200
-"""And so many of the others, in turn."""
+"""How many of the others are, in turn."""
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -21,6 +21,7 @@ Processes may be killed at any moment: an object is either whole or absent, and 
     tasks/<task>/anchors/<key>/claim.json  who is asking the anchor for them  swapped
     tasks/<task>/noise_floor.json       the anchor against itself             swapped
     nodes/<node>.json                   a node out of service, and why        created once, removed
+    doctor/<random>                     what `lowbit doctor` tries it with    created, swapped, removed at once
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from lowbit_ray.errors import ConfigError, LedgerError
 from lowbit_ray.evaluate import evaluate, read_record
 from lowbit_ray.ledger import Ledger, open_ledger
 from lowbit_ray.measure.noise_floor import FloorRun, FloorRuns
+from lowbit_ray.progress import Watch
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import source_address
-from lowbit_ray.stages.context import Watch
 from lowbit_ray.stages.floor import floor_key, measurement_of, read_runs
 from lowbit_ray.standing import keep_submission
 from lowbit_ray.submission import Submission, new_id, now, parse_address

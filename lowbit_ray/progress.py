@@ -29,11 +29,13 @@ __all__ = [
     "LedgerWatch",
     "Moment",
     "Progress",
+    "Watch",
     "Watches",
     "follow",
     "look",
     "read_progress",
-    "start_logs",
+    "start_log",
+    "start_log_names",
     "store_start_log",
 ]
 
@@ -86,13 +88,19 @@ class Moment(_Frozen):
 
 
 class Watch(Protocol):
-    """As `stages.context.Watch`."""
+    """Who is told how far an evaluation is."""
 
-    def begin(self, step: str) -> None: ...
+    def begin(self, step: str) -> None:
+        """A step begins."""
+        ...
 
-    def progress(self, what: str, done: int, total: int) -> None: ...
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Within the step: what is being done, and how much of it; a total of 0 is unknown."""
+        ...
 
-    def end(self, step: str, seconds: float, *, reused: bool) -> None: ...
+    def end(self, step: str, seconds: float, *, reused: bool) -> None:
+        """The step is done, or was done by an earlier attempt."""
+        ...
 
 
 class Watches:
@@ -246,15 +254,16 @@ def store_start_log(ledger: Ledger, submission: str, name: str, text: str) -> No
         ledger.create(f"submissions/{submission}/logs/{name}.txt", data)
 
 
-def start_logs(ledger: Ledger, submission: str) -> dict[str, str]:
-    """The kept start-up logs by name, oldest attempt first."""
+def start_log_names(ledger: Ledger, submission: str) -> list[str]:
+    """Names of the kept start-up logs."""
     prefix = f"submissions/{submission}/logs/"
-    entries = ((key, ledger.read(key)) for key in ledger.keys(prefix))
-    return {
-        key.removeprefix(prefix).removesuffix(".txt"): entry.data.decode(errors="replace")
-        for key, entry in entries
-        if entry is not None
-    }
+    return [key.removeprefix(prefix).removesuffix(".txt") for key in ledger.keys(prefix)]
+
+
+def start_log(ledger: Ledger, submission: str, name: str) -> str | None:
+    """One kept start-up log; None where there is none of this name."""
+    entry = ledger.read(f"submissions/{submission}/logs/{name}.txt")
+    return None if entry is None else entry.data.decode(errors="replace")
 
 
 def _key(submission: str) -> str:

@@ -6,12 +6,12 @@ from lowbit_ray.evaluate import evaluate
 from lowbit_ray.index import accept
 from lowbit_ray.journal import account, log_action
 from lowbit_ray.ledger import Ledger, open_ledger
+from lowbit_ray.progress import Watch
 from lowbit_ray.records import Record
 from lowbit_ray.rules import load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings, settings
 from lowbit_ray.stages.build import source_address
-from lowbit_ray.stages.context import Watch
 from lowbit_ray.standing import find_submission
 from lowbit_ray.submission import Submission, new_id, now, parse_address
 from lowbit_ray.tasks import load_task

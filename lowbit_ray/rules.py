@@ -158,6 +158,14 @@ class EngineRules(_Frozen):
     offload: str
     timed_output_audit: AuditRules
 
+    def budget_gib(self, peak_gib: float) -> float:
+        """What a capped server is told to stay within, given the workload's peak."""
+        return self.budget_factor * peak_gib
+
+    def cap_gib(self, peak_gib: float, devices: int) -> float:
+        """What its devices leave it, all of them together."""
+        return self.budget_gib(peak_gib) + devices * self.context_gib
+
 
 class Rules(_Frozen):
     """The whole rules file."""

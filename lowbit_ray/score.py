@@ -1,4 +1,4 @@
-"""Gates, efficiency E, drift D, score S and its standard error: SPEC, section Score, to the digit.
+"""Gates, efficiency E, drift D, score S and its standard error.
 
     E  = sqrt(memory · speed / max(1, 1 + length_shift))
     D  = 0.79 · 100 · mean_drop + 0.21 · 42.8 · kl
@@ -82,7 +82,7 @@ class Scored(_Frozen):
     """Why the score is cut or 0."""
 
     def printed(self, digits: int) -> Scored:
-        """As records print it: all numbers to so many digits, but for the drift's error and the gates."""
+        """As records print it: numbers rounded to `digits`, except the drift's error and the gates."""
         single = ("speed", "memory", "memory_saved", "efficiency_gain", "drift", "score", "score_se")
         values = {name: getattr(self, name) for name in single}
         rounded: dict[str, object] = {

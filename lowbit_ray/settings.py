@@ -33,12 +33,13 @@ class Settings(BaseSettings):
     ledger: str = str(DATA / "ledger")
     """A folder, or `s3://bucket/prefix`."""
     cache: Path = DATA / "cache"
-    """Sealed checkpoints, compile caches, logs; may be deleted whenever nothing runs."""
+    """Sealed checkpoints, compile caches, logs, and the secret seed where `secret` is not set. All but the seed may be
+    deleted whenever nothing runs: with another seed prompts are others, and the anchors are asked again."""
     rules: Path = DEFAULT_RULES
     tasks: Path = TASKS
     """Folder of the task files."""
     secret: str | None = Field(default=None, repr=False)
-    """Hex seed of all hidden prompts; by default one is made beside the cache and kept."""
+    """Hex seed of all hidden prompts; by default one is made, and kept in the cache as `secret`."""
     vllm_command: str = VLLM
     """What starts vLLM's OpenAI server; another virtual environment's Python, for instance."""
     lm_eval_command: str = LM_EVAL

@@ -16,7 +16,6 @@ __all__ = [
     "clustered_standard_error",
     "geometric_mean",
     "geometric_mean_error",
-    "paired_standard_error",
     "standard_error",
 ]
 
@@ -44,13 +43,6 @@ def standard_error(values: Sequence[float]) -> float | None:
     if array.size < 2:
         return None
     return float(array.std(ddof=1) / np.sqrt(array.size))
-
-
-def paired_standard_error(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Standard error of mean(left − right) over pairs; ValueError where the lengths differ."""
-    if len(left) != len(right):
-        raise ValueError(f"pairs need equal lengths, got {len(left)} and {len(right)}")
-    return standard_error([a - b for a, b in zip(left, right, strict=True)])
 
 
 def clustered_standard_error(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:

@@ -21,10 +21,22 @@ from pydantic import Field, model_validator
 from lowbit_ray.errors import SubmissionError
 from lowbit_ray.rules import _Frozen
 
-__all__ = ["STAGES", "Address", "State", "Submission", "new_id", "now", "parse_address", "state_of"]
+__all__ = [
+    "IN_TIME",
+    "STAGES",
+    "Address",
+    "State",
+    "Submission",
+    "new_id",
+    "now",
+    "parse_address",
+    "state_of",
+]
 
 STAGES = ("build", "contract", "quality", "efficiency", "score")
-"""As records list them; the engine is timed (efficiency) before its quality is measured."""
+"""As records list them."""
+IN_TIME = ("build", "contract", "efficiency", "quality", "score")
+"""As they are done: the engine is timed (efficiency) before its quality is measured."""
 
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -128,5 +140,4 @@ def state_of(finished: Collection[str], *, leased: bool, cancelled: bool, verdic
         return State(status="cancelled")
     if not leased:
         return State(status="waiting")
-    order = ("build", "contract", "efficiency", "quality", "score")
-    return State(status="running", stage=next((stage for stage in order if stage not in finished), "score"))
+    return State(status="running", stage=next((stage for stage in IN_TIME if stage not in finished), "score"))

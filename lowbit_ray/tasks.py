@@ -18,10 +18,9 @@ from lowbit_ray.conduct import ConductLimits
 from lowbit_ray.errors import ConfigError
 from lowbit_ray.rules import Rules, Workload, _Frozen
 
-__all__ = ["DOMAINS", "Task", "list_tasks", "load_task"]
+__all__ = ["Task", "list_tasks", "load_task"]
 
 TASKS = Path(__file__).parent / "tasks"
-DOMAINS = ("math", "code", "knowledge", "instruction", "retrieval")
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -8,7 +8,7 @@ import pytest
 from fakes.lossy import Fate, Lossy, lossy
 from fakes.s3 import CREDENTIALS, s3_server
 
-from lowbit_ray.bucket import open_s3_ledger
+from lowbit_ray.bucket import TRIES, _waits, open_s3_ledger
 from lowbit_ray.errors import ConfigError, LedgerError
 from lowbit_ray.ledger import Ledger, open_ledger
 
@@ -68,6 +68,13 @@ def test_a_swap_whose_answer_was_lost_is_known_again(ledger: Ledger, proxy: Loss
 def test_two_writes_at_the_same_moment_are_tried_again(ledger: Ledger, proxy: Lossy) -> None:
     once(proxy, "conflict", "PUT", times=3)
     assert ledger.create("a", b"1")
+
+
+def test_nothing_is_waited_for_before_the_first_try_nor_after_the_last() -> None:
+    waits = list(_waits())
+    assert len(waits) == TRIES
+    assert waits[0] == 0
+    assert sum(waits) < 3.2
 
 
 def test_a_store_that_is_busy_for_a_moment_is_asked_again(ledger: Ledger, proxy: Lossy) -> None:

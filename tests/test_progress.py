@@ -16,7 +16,8 @@ from lowbit_ray.progress import (
     follow,
     look,
     read_progress,
-    start_logs,
+    start_log,
+    start_log_names,
     store_start_log,
 )
 from lowbit_ray.submission import Address, Submission, now
@@ -191,10 +192,12 @@ def test_following_tells_each_change_and_ends_with_the_verdict(ledger: Counting)
 def test_a_start_log_is_kept_once_and_only_its_end(ledger: Counting) -> None:
     store_start_log(ledger, ID, "timed-0", "x" * 100_000 + "the end")
     store_start_log(ledger, ID, "timed-0", "another")
-    logs = start_logs(ledger, ID)
-    assert list(logs) == ["timed-0"]
-    assert logs["timed-0"].endswith("the end")
-    assert len(logs["timed-0"]) == 2**16
+    assert start_log_names(ledger, ID) == ["timed-0"]
+    kept = start_log(ledger, ID, "timed-0")
+    assert kept is not None
+    assert kept.endswith("the end")
+    assert len(kept) == 2**16
+    assert start_log(ledger, ID, "timed-1") is None
 
 
 def test_following_outlasts_a_store_that_is_away_for_a_while(ledger: Counting) -> None:

@@ -1,4 +1,4 @@
-"""SPEC's golden numbers from the example record's raw fields, and what the gates do."""
+"""The golden numbers of the arena's published score, from the example record's raw fields, and what the gates do."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def test_the_golden_score_is_reproduced(example: Measured) -> None:
     scored = score(example, RULES)
     assert round(scored.efficiency_gain, 4) == 1.6472
     assert round(scored.drift, 4) == 0.1961
-    # in SPEC's own two steps to the digit; from unrounded E the printed inputs leave S open by 2e-5 (1.61525)
+    # to the digit where E and D are rounded first, as published; from unrounded ones S is 1.61525
     assert round(round(scored.efficiency_gain, 4) * math.exp(-round(scored.drift, 4) / 10), 4) == 1.6152
     assert scored.score == pytest.approx(1.6152, abs=6e-5)
     assert scored.score_se is not None
@@ -130,7 +130,7 @@ def test_better_than_the_anchor_earns_no_drift_bonus() -> None:
     assert score(replace(anchor_itself(), mean_drop=-0.05), RULES).score == 1.0
 
 
-def test_lesson_63_drift_and_its_error_share_their_weights() -> None:
+def test_drift_and_its_error_share_their_weights() -> None:
     weights = DriftWeights.of(RULES.rules)
     assert weights.drift(0.01, 0.0) == weights.standard_error(0.01, 0.0)
     assert weights.drift(0.0, 0.01) == weights.standard_error(0.0, 0.01)

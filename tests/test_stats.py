@@ -11,7 +11,6 @@ from lowbit_ray.stats import (
     clustered_standard_error,
     geometric_mean,
     geometric_mean_error,
-    paired_standard_error,
     standard_error,
 )
 
@@ -37,11 +36,6 @@ def test_one_value_has_no_standard_error() -> None:
     assert clustered_standard_error([1.0, 2.0], ["a", "a"]) is None
 
 
-@given(st.lists(reals, min_size=2, max_size=20), reals)
-def test_pairs_that_differ_by_a_constant_have_no_error(values: list[float], shift: float) -> None:
-    assert paired_standard_error([v + shift for v in values], values) == pytest.approx(0.0, abs=1e-9)
-
-
 @given(st.lists(reals, min_size=2, max_size=20))
 def test_clusters_of_one_give_the_plain_standard_error(values: list[float]) -> None:
     clustered = clustered_standard_error(values, list(range(len(values))))
@@ -57,9 +51,7 @@ def test_repeating_each_value_within_its_cluster_adds_no_information(
     assert clustered_standard_error(repeated, clusters) == pytest.approx(standard_error(values), abs=1e-9)
 
 
-def test_unequal_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="equal lengths"):
-        paired_standard_error([1.0], [1.0, 2.0])
+def test_a_value_without_a_cluster_is_refused() -> None:
     with pytest.raises(ValueError, match="cluster"):
         clustered_standard_error([1.0], [])
 

@@ -1,20 +1,22 @@
 """Every task file loads; a damaged one is refused by the field's name."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from lowbit_ray.errors import ConfigError
+from lowbit_ray.measure.accuracy.items import DomainName
 from lowbit_ray.rules import WORKLOAD_NAMES, load_rules
-from lowbit_ray.tasks import DOMAINS, TASKS, list_tasks, load_task
+from lowbit_ray.tasks import TASKS, list_tasks, load_task
 
 
 @pytest.mark.parametrize("name", list_tasks())
 def test_each_task_runs_the_three_workloads_and_the_five_domains(name: str) -> None:
     task = load_task(name)
     assert tuple(task.timed_workloads(load_rules())) == WORKLOAD_NAMES
-    assert set(task.accuracy.domains) == set(DOMAINS)
+    assert set(task.accuracy.domains) == set(get_args(DomainName))
 
 
 @pytest.mark.parametrize(("name", "limit"), [("qwen3-8b", 0.034), ("qwen35-27b", 0.133)])

@@ -30,7 +30,7 @@ SUFFIXES = frozenset(
         *("forward_hadamard_matrix", "backward_hadamard_matrix"),
     }
 )
-"""Last parts of companions' names (formats.md 3.5)."""
+"""Last parts of companions' names, as quantization tools write them."""
 LARGEST_SHARE = 0.5
 """Of the source weight's elements: a scale or zero point a group of two would have as many."""
 LEFTOVER_SHARE = 1 / 8

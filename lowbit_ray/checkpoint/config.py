@@ -17,7 +17,7 @@ from lowbit_ray.errors import CheckpointError
 __all__ = ["KEYS", "LEGACY_FILES", "ModelConfig", "QuantizationSource", "read_config"]
 
 KEYS = ("quantization_config", "compression_config")
-"""Where config.json itself may hold it, in vLLM's order (formats.md 3.2)."""
+"""Where config.json itself may hold it, in vLLM's order."""
 LEGACY_FILES = (
     "hf_quant_config.json",
     "quantize_config.json",
@@ -95,7 +95,7 @@ def _source(file: str, field: str, value: object) -> QuantizationSource:
 
 
 def _method(file: str, field: str, value: Mapping[str, Any]) -> str:
-    """vLLM's name of the method that one place describes (formats.md 3.2, point 4)."""
+    """vLLM's name of the method that one place describes."""
     method = value.get("quant_method", "")
     if not isinstance(method, str):
         raise CheckpointError("not a text", where=f"{file}: {field}.quant_method", found=ascii(method)[:60])

@@ -54,7 +54,7 @@ def parse_object(data: bytes, where: str, *, infinity: bool = False) -> dict[str
     def constant(name: str) -> float:
         if name == "NaN" or not infinity:
             raise CheckpointError(
-                "a number is not a number", where=where, found=name, expected="a finite number"
+                "a number is not finite", where=where, found=name, expected="a finite number"
             )
         return float(name)
 

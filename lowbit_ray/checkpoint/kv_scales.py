@@ -21,7 +21,6 @@ ONE = {"BF16": b"\x80\x3f", "F16": b"\x00\x3c", "F32": b"\x00\x00\x80\x3f"}
 """The number as it is stored."""
 LARGEST_SCALE = 4096
 """Numbers: one a head, at most."""
-ATTENTION = ("self_attn", "mixer", "attn", "attention")
 SUFFIXES = {
     letter: (
         f"{letter}_proj.{letter}_scale",
@@ -80,7 +79,7 @@ def check_kv_scales(
 
 
 def check_calibration(headers: Headers, kv: KVScheme | None) -> Iterable[Finding]:
-    """Yields a note where every KV scale that is there is exactly 1: an export that was never calibrated (lesson 60).
+    """Yields a note where every KV scale that is there is exactly 1: an export that was never calibrated.
 
     Only the values of such scales are read, a few bytes each.
     """

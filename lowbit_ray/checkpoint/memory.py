@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 from lowbit_ray.checkpoint.config import ModelConfig
 from lowbit_ray.checkpoint.header import Headers
 from lowbit_ray.checkpoint.names import canonical
-from lowbit_ray.rules import Rules, Workload
+from lowbit_ray.rules import Rules, Workload, _Frozen
 from lowbit_ray.tasks import Task
 
 __all__ = ["ExpectedMemory", "KVShape", "WorkloadMemory", "expect_memory", "kv_shape", "loaded_bytes"]
@@ -31,10 +30,6 @@ DRAFT = ("mtp.", "model.mtp.")
 """Layers of multi-token prediction, which are loaded for speculative decoding only."""
 DEVICE_GIB = {"H200": 139.8}
 """Memory by Ray's accelerator type, as CUDA reports it; a KV pool cannot be larger."""
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class WorkloadMemory(_Frozen):
@@ -178,7 +173,6 @@ def expect_memory(
         )
 
     workloads = {name: one(workload) for name, workload in task.timed_workloads(rules).items()}
-    logs = [math.log(max(workload.gain, 1e-9)) for workload in workloads.values()]
     return ExpectedMemory(
         anchor_weights_gib=anchor,
         weights_gib=ours,
@@ -186,5 +180,5 @@ def expect_memory(
         kv_bytes_per_token=shape.bytes_per_token(kv_bits),
         state_mib_per_request=shape.linear * shape.state_bytes / 2**20,
         workloads=workloads,
-        gain=math.exp(sum(logs) / max(len(logs), 1)),
+        gain=geometric_mean(workload.gain for workload in workloads.values()),
     )

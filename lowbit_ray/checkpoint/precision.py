@@ -12,11 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from pydantic import BaseModel, ConfigDict
-
 from lowbit_ray.checkpoint.formats.scheme import KVScheme
 from lowbit_ray.checkpoint.names import Region
 from lowbit_ray.checkpoint.stored import Stored
+from lowbit_ray.rules import _Frozen
 
 __all__ = ["DeclaredPrecision", "Precision", "RegionPrecision", "parse_label", "summarize"]
 
@@ -24,10 +23,6 @@ MIXED_BELOW = 0.95
 """Share of parameters under which the majority's width does not describe the whole."""
 REGIONS: tuple[Region, ...] = ("linear", "embedding", "head", "vision", "other")
 LABEL = re.compile(r"\s*W(\d{1,2})A(\d{1,2})KV(\d{1,2})\s*", re.IGNORECASE)
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class RegionPrecision(_Frozen):

@@ -25,7 +25,7 @@ from lowbit_ray.checkpoint.precision import Precision, summarize
 from lowbit_ray.checkpoint.stored import Candidate, Stored, store
 from lowbit_ray.errors import CheckpointError
 
-__all__ = ["Checkpoint", "Reading", "read_both", "read_checkpoint", "read_precision"]
+__all__ = ["Checkpoint", "Reading", "read_both", "read_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Reading:
     stored: tuple[Stored, ...]
     plan: Plan | None
     precision: Precision | None
+    """The candidate's W·A·KV; None where its quantization config cannot be read."""
     findings: tuple[Finding, ...]
     foreign: tuple[Tensor, ...]
     """The largest first."""
@@ -51,11 +52,6 @@ class Reading:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Headers and configuration of a folder; CheckpointError as their modules say."""
     return Checkpoint(read_headers(folder), read_config(folder))
-
-
-def read_precision(source: Checkpoint, candidate: Checkpoint) -> Precision | None:
-    """The candidate's W·A·KV; None when its quantization config cannot be read."""
-    return read_both(source, candidate).precision
 
 
 def read_both(source: Checkpoint, candidate: Checkpoint) -> Reading:
@@ -100,7 +96,7 @@ def _is_narrow(tensor: Tensor, source: Headers) -> bool:
 
 
 def _undescribed() -> Finding:
-    """Lesson 54: what engines report as a missing config file, with every place that was looked at."""
+    """Engines report this as a missing file; here it names every place that was looked at."""
     return Finding(
         file="config.json",
         field=KEYS[0],

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from lowbit_ray.errors import FetchError
+from lowbit_ray.rules import _Frozen
 
 __all__ = [
     "Sealed",
@@ -27,10 +28,6 @@ __all__ = [
     "manifest_path",
     "verify_sealed",
 ]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SealedFile(_Frozen):

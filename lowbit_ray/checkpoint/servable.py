@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lowbit_ray.checkpoint.formats.scheme import Plan
 
-__all__ = ["Servable", "kv_cache_dtypes", "servable", "traits_of"]
+__all__ = ["Servable", "servable", "traits_of"]
 
 TABLE = Path(__file__).parent / "data" / "servable.yaml"
 Verdict = Literal["yes", "no", "review"]
@@ -57,13 +57,6 @@ def servable(plan: Plan | None) -> tuple[Servable, ...]:
     """The verdict of each release in the table."""
     traits = traits_of(plan)
     return tuple(_judge(str(release), traits) for release in _table()["releases"])
-
-
-def kv_cache_dtypes(release: str) -> frozenset[str]:
-    """What `--kv-cache-dtype` may be in a release, plugins left out."""
-    by_release: Mapping[str, list[str]] = _table()["kv_cache_dtypes"]
-    known = [dtypes for first, dtypes in by_release.items() if _number(first) <= _number(release)]
-    return frozenset(dtype for dtypes in known for dtype in dtypes)
 
 
 def _judge(release: str, traits: Mapping[str, object]) -> Servable:

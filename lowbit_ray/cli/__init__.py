@@ -41,7 +41,7 @@ def main() -> NoReturn:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)  # whoever reads has seen enough
-    except Exception as error:
+    except Exception as error:  # typer shows its own faults; any other goes on as a traceback
         show = getattr(error, "show", None)  # a wrong option or argument
         if show is None:
             raise

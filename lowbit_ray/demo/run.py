@@ -17,12 +17,12 @@ from lowbit_ray.errors import ConfigError
 from lowbit_ray.evaluate import evaluate
 from lowbit_ray.index import accept
 from lowbit_ray.ledger import Ledger, open_ledger
+from lowbit_ray.progress import Watch
 from lowbit_ray.records import Record
 from lowbit_ray.report.page import result_page
 from lowbit_ray.rules import Rules, load_rules
 from lowbit_ray.session import ray_session
 from lowbit_ray.settings import Settings
-from lowbit_ray.stages.context import Watch
 from lowbit_ray.submission import Address, Submission, new_id, now
 from lowbit_ray.tasks import Task, load_task
 

@@ -60,7 +60,7 @@ class RayJobs:
                 submission_id=name,
                 metadata=labels | {"submission": submission, "job": str(job)},
             )
-        except Exception as error:
+        except Exception as error:  # the client raises RuntimeError with words, and what its transport raises
             if "already exists" not in str(error):
                 raise self._failed("start", name, error) from None
 
@@ -69,7 +69,7 @@ class RayJobs:
         name = job_name(submission, job)
         try:
             details = self._connected().get_job_info(name)
-        except Exception as error:
+        except Exception as error:  # as in `start`
             if "does not exist" in str(error):
                 return None
             raise self._failed("look at", name, error) from None
@@ -83,7 +83,7 @@ class RayJobs:
         name = job_name(submission, job)
         try:
             self._connected().stop_job(name)
-        except Exception as error:
+        except Exception as error:  # as in `start`
             if "does not exist" not in str(error):
                 raise self._failed("stop", name, error) from None
 
@@ -97,7 +97,7 @@ class RayJobs:
                 timeout=int(REQUEST_S),
                 detail=True,
             )
-        except Exception as error:
+        except Exception as error:  # whatever the dashboard raises: the queue goes on without the nodes
             LOG.warning("the nodes are not known: %s", error)
             return []
         return [

@@ -33,7 +33,7 @@ def examined(what: str, check: Callable[[], Finding | list[Finding]]) -> list[Fi
         found = check()
     except LowbitError as error:
         return [Finding(what=what, level="bad", found=error.summary, remedy=error.remedy or str(error))]
-    except Exception as error:
+    except Exception as error:  # a check that breaks is a finding like any other
         return [Finding(what=what, level="bad", found=f"{type(error).__name__}: {str(error)[:300]}")]
     return found if isinstance(found, list) else [found]
 

@@ -1,7 +1,7 @@
 """A hard cap on memory: what an engine is told to use, and what the device leaves it.
 
 On a GPU a filler process leaves `cap_gib` free, and the engine is told to plan for `budget_gib`: the
-difference is for the device's context and for graphs that vLLM does not reserve (SPEC.md, Budget). On a CPU
+difference is for the device's context and for graphs that vLLM does not reserve (the rules' `context_gib`). On a CPU
 peaks are weights + KV only, so the same budget becomes the size of the KV pool.
 """
 
@@ -55,10 +55,9 @@ class Cap(BaseModel):
 
         Each of `devices` has a context of its own, so that each gets the rules' share for it.
         """
-        budget = peak_gib * rules.engine.budget_factor
         return cls(
-            budget_gib=budget,
-            cap_gib=budget + devices * rules.engine.context_gib,
+            budget_gib=rules.engine.budget_gib(peak_gib),
+            cap_gib=rules.engine.cap_gib(peak_gib, devices),
             total_gib=total_gib,
             max_model_len=max_model_len,
             weights_gib=weights_gib,

@@ -27,7 +27,7 @@ class ControlGroup:
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
-        """By controller, `memory` and `pids`; those that could be had."""
+        """By controller, `memory` and `pids`; those that could be made."""
 
     @classmethod
     def make(cls, name: str, *, memory_bytes: int, processes: int, root: Path = ROOT) -> ControlGroup:

@@ -226,7 +226,7 @@ def _cpu_model() -> str:
 def wait_until_clean(device: Device, *, baseline_gib: float | None = None, timeout_s: float = 60.0) -> None:
     """Waits until nobody holds memory of the device beyond `baseline_gib`, as `is_clean` has it.
 
-    A server's port is free before its memory is (lesson 66), so a device is asked, not assumed.
+    A server's port is free before its memory is, so a device is asked, not assumed.
     DirtyDeviceError that names the holders when the time is up: the node goes into quarantine.
     """
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""How an engine is shut in: what is asked for (`Enclosure`, of a spec) and what was had (`Isolation`, of a record).
+"""How an engine is shut in: what is asked for (`Enclosure`, in a spec) and what was done (`Isolation`, in a record).
 
 Plain data; `sandbox.py` turns the one into the other on the machine that starts the engine.
 """

@@ -1,6 +1,6 @@
 """Whether a server answers: one token, not `/health`.
 
-`/health` stays 200 after vLLM's workers have died (lesson 68), and is up in some servers before the model
+`/health` stays 200 after vLLM's workers have died, and is up in some servers before the model
 is. Only the standard library, and no connection is reused.
 """
 

@@ -55,7 +55,7 @@ FORBIDDEN = re.compile(
     # Ray's variables let an engine join the cluster, the others are credentials.
     r"RAY_|AWS_|AZURE_|GOOGLE_|LOWBIT_(?!MODEL_DIR|PORT|GPU_MEMORY|MAX_MODEL_LEN|SERVED_NAME|CACHE_DIR)"
     r"|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|.*(SECRET|PASSWORD|CREDENTIAL|API_KEY|_TOKEN$)"
-    # A start-up plan skips the memory profile, and with it the accounts (lesson 49); the developer mode
+    # A start-up plan skips the memory profile, and with it the accounts; the developer mode
     # opens routes that change a running server.
     r"|VLLM_ENABLE_STARTUP_PLAN|VLLM_SERVER_DEV_MODE"
 )
@@ -183,7 +183,7 @@ def _of_model(vllm_command: tuple[str, ...], model_dir: Path, tokenizer_dir: Pat
     yield from ([str(model_dir)] if serve else ["--model", str(model_dir)])
     yield from ("--host", "127.0.0.1", "--port", PORT, "--served-model-name", SERVED_NAME)
     yield from (("--tokenizer", str(tokenizer_dir)) if tokenizer_dir is not None else ())
-    # Several API servers would each report a part of the KV gauge (lesson 36).
+    # Several API servers would each report a part of the KV gauge.
     yield from (("--api-server-count", "1") if serve else ())
 
 

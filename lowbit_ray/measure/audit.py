@@ -1,4 +1,4 @@
-"""Audit of the timed outputs: were they the model's own words? (SPEC, "Audit of timed outputs".)
+"""Audit of the timed outputs: were they the model's own words? (The rules' `engine.timed_output_audit`.)
 
 Candidate and anchor answered the same prompts while they were timed. The BF16 anchor now scores a draw of
 both, teacher-forced. An engine that skipped work to be fast says what the anchor would not.

@@ -1,4 +1,4 @@
-"""The hard cap: is the candidate as good in the memory that it claims to need? (SPEC, "Budget".)
+"""The hard cap: is the candidate as good in the memory that it claims to need? (The rules' `engine.budget_rule`.)
 
 budget = factor · the workload's peak; cap = budget + what context and graphs take beyond. Under the cap the
 candidate is healthy when it runs as many requests at once as with the whole device, or keeps its rate.
@@ -45,9 +45,12 @@ class BudgetRun(_Described):
 
 
 def budget_of(peak_gib: float, rules: EngineRules, devices: int) -> Budget:
-    """The budget and cap of a workload's peak on so many devices."""
-    budget = rules.budget_factor * peak_gib
-    return Budget(factor=rules.budget_factor, budget_gib=budget, cap_gib=budget + devices * rules.context_gib)
+    """The budget and cap that follow from a workload's peak, over all `devices` together."""
+    return Budget(
+        factor=rules.budget_factor,
+        budget_gib=rules.budget_gib(peak_gib),
+        cap_gib=rules.cap_gib(peak_gib, devices),
+    )
 
 
 def judge(

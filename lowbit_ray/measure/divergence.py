@@ -8,7 +8,7 @@ take, of all Q that agree with the list, the one with the smallest divergence. T
 
 - never above the true divergence, as the true Q is among those Q;
 - never below what merging the unlisted ids into the tail gives (merging is the case without the cap);
-- not to be had for nothing: a list that leaves the anchor's ids out has to put its mass somewhere it can see.
+- no gift: a list that leaves the anchor's ids out has to put their mass on ids that are seen.
 
 The minimum of Σ p·log(p/q) over q ≤ cap, Σ q = mass is q = min(cap, c·p) with one c for all: water filling.
 """

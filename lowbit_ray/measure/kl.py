@@ -1,4 +1,4 @@
-"""The KL probe: how far a candidate's next-token distributions are from the anchor's (SPEC, "KL probe").
+"""The KL probe: how far a candidate's next-token distributions are from the anchor's.
 
 The anchor continues hidden prompts greedily; on its continuations both engines give top-K log-probabilities.
 What the anchor said is a `Reference`, made once for a task, release and device, kept as a private file and

@@ -180,7 +180,7 @@ def _greedy(endpoint: Endpoint, tokens: Sequence[int], count: int) -> dict[str, 
 async def _first_choice(
     session: aiohttp.ClientSession, endpoint: Endpoint, body: dict[str, Any], entries: int
 ) -> dict[str, Any]:
-    """The choice of an answer that lists so many log-probabilities, or a few more."""
+    """The first choice of an answer, which may be as large as `entries` log-probabilities take, twice over."""
     most = BYTES_BESIDE + 2 * entries * BYTES_AN_ENTRY
     return first_choice(await post_json(session, endpoint, COMPLETIONS, body, max_bytes=most), COMPLETIONS)
 

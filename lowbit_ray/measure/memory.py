@@ -1,6 +1,6 @@
 """A workload's peak memory in the engine's own accounts, or by the device's count where it keeps none.
 
-peak = weights + KV in use + other (SPEC, "Memory"): weights and other from the start-up log, KV in use = the
+peak = weights + KV in use + other: weights and other from the start-up log, KV in use = the
 largest `vllm:kv_cache_usage_perc` seen during the workload × the KV pool.
 """
 

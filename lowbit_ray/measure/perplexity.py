@@ -1,4 +1,4 @@
-"""Perplexity on windows of hidden text: shown beside the score, not part of it (SPEC, "Quality").
+"""Perplexity on windows of hidden text: shown beside the score, not part of it.
 
 A window of n tokens predicts n − 1. ppl = exp(mean nll over all predicted tokens); dnll = the candidate's
 mean nll − the anchor's, nats per token, and its standard error over windows (paired: both saw the same

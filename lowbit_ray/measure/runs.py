@@ -1,6 +1,6 @@
 """What one timed run of a workload comes to.
 
-Definitions (SPEC, "Workloads"): output_throughput = generated tokens / wall time of the whole workload,
+Definitions: output_throughput = generated tokens / wall time of the whole workload,
 prefill and queueing included. TPOT of a request = (last token − first token) / (tokens − 1), tokens from
 `usage`, never from chunks; `median_tpot_ms` its median over requests. TTFT runs from submission, so it holds
 the time a request waits inside the server. ITL is the time between chunks, as they come; a chunk may hold

@@ -32,7 +32,7 @@ class Material:
     tokenizer: Tokenizer = field(repr=False)
     pool: Pool = field(repr=False)
     workloads: dict[str, Workload]
-    """The task's, with so many requests as are in flight at once."""
+    """The task's, cut to as many requests as are in flight at once."""
     probes: Sequence[Prompt] = field(repr=False)
     items: tuple[Item, ...] = field(repr=False)
 

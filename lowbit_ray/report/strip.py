@@ -12,7 +12,7 @@ from lowbit_ray.measure.audit import Audit
 __all__ = ["Strip", "strip_of"]
 
 REACH = 1.5
-"""The strip shows gaps up to so many times the limit; larger ones stand at its end."""
+"""The strip shows gaps up to this multiple of the limit; larger ones stand at its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from lowbit_ray.service.roster import Roster
 from lowbit_ray.settings import Settings
 from lowbit_ray.tasks import Task, list_tasks, load_task
 
-__all__ = ["Desk", "TheDesk", "following", "open_desk", "the_desk", "the_index", "the_rules", "the_tasks"]
+__all__ = ["Desk", "TheDesk", "following", "open_desk", "the_desk"]
 
 log = logging.getLogger(__name__)
 
@@ -113,21 +113,6 @@ async def the_desk(request: Request) -> Desk:
     """The desk of this process."""
     desk: Desk = request.app.state.desk
     return desk
-
-
-async def the_index(request: Request) -> Index:
-    """All submissions."""
-    return (await the_desk(request)).index
-
-
-async def the_rules(request: Request) -> Rules:
-    """The rules in force."""
-    return (await the_desk(request)).rules
-
-
-async def the_tasks(request: Request) -> Mapping[str, Task]:
-    """The tasks, by id."""
-    return (await the_desk(request)).tasks
 
 
 TheDesk = Annotated[Desk, Depends(the_desk)]

@@ -16,8 +16,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from lowbit_ray.index import Standing
-from lowbit_ray.people import Person
-from lowbit_ray.progress import Progress
+from lowbit_ray.progress import Progress, start_log, start_log_names
 from lowbit_ray.report.steps import log_title
 from lowbit_ray.service.desk import Desk, TheDesk
 from lowbit_ray.service.limits import seconds
@@ -26,7 +25,7 @@ from lowbit_ray.service.shown import find, position, progress, steps
 from lowbit_ray.service.submissions import SubmissionId
 from lowbit_ray.service.views import Shown
 from lowbit_ray.service.visitor import visitor
-from lowbit_ray.service.who import Anybody, Somebody
+from lowbit_ray.service.who import Anybody, Somebody, may_read_logs
 
 __all__ = ["Moment", "router"]
 
@@ -36,7 +35,7 @@ LOOK_S = 0.5
 HEARTBEAT_S = 15.0
 LONGEST_S = 3600.0
 """Then the stream ends; a reader connects again by itself."""
-LogName = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$", examples=["candidate-timed"])]
+LogName = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}$", examples=["timed-0"])]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`state` with each change, `log` with a new log of one's own, `end` with the verdict",
@@ -75,7 +74,8 @@ async def events(id: SubmissionId, desk: TheDesk, person: Anybody, request: Requ
     key = f"person {person.name}" if person else f"address {visitor(request, desk.settings.proxies)}"
     _room(desk, request.app.state.followers, key)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    stream = _follow(desk, standing, _own(person, standing), request.app.state.followers, key)
+    own = may_read_logs(person, standing.submission.participant)
+    stream = _follow(desk, standing, own, request.app.state.followers, key)
     return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
 
@@ -83,18 +83,18 @@ async def events(id: SubmissionId, desk: TheDesk, person: Anybody, request: Requ
 async def logs(id: SubmissionId, desk: TheDesk, person: Somebody) -> list[str]:  # noqa: A002
     """Logs of the starts of one's own engines."""
     standing = await find(desk, id, person)
-    if not _own(person, standing):
+    if not may_read_logs(person, standing.submission.participant):
         raise Refusal(403, "The submission is somebody else's")
-    return await run_in_threadpool(_log_names, desk, id)
+    return await run_in_threadpool(start_log_names, desk.ledger, id)
 
 
 @router.get("/{id}/logs/{name}", summary="One log", response_class=PlainTextResponse, responses=problems(403))
 async def log(id: SubmissionId, name: LogName, desk: TheDesk, person: Somebody) -> PlainTextResponse:  # noqa: A002
     """The end of a start-up log."""
     standing = await find(desk, id, person)
-    if not _own(person, standing):
+    if not may_read_logs(person, standing.submission.participant):
         raise Refusal(403, "The submission is somebody else's")
-    text = await run_in_threadpool(_log_text, desk, id, name)
+    text = await run_in_threadpool(start_log, desk.ledger, id, name)
     if text is None:
         raise Refusal(404, "No such log", field="name", expected="a name of GET /api/submissions/{id}/logs")
     return PlainTextResponse(text)
@@ -109,10 +109,10 @@ async def _follow(
             standing = desk.index.get(standing.id) or standing
             moment = await _moment(desk, standing)
             if own and standing.lease is not None:
-                for name in await run_in_threadpool(_log_names, desk, standing.id):
+                for name in await run_in_threadpool(start_log_names, desk.ledger, standing.id):
                     if name not in seen:
                         seen.add(name)
-                        text = await run_in_threadpool(_log_text, desk, standing.id, name)
+                        text = await run_in_threadpool(start_log, desk.ledger, standing.id, name)
                         log_of = {"name": name, "title": log_title(name), "text": text}
                         yield _event("log", json.dumps(log_of))
             if moment != said:
@@ -160,17 +160,3 @@ def _counted(followers: Counter[str], key: str) -> Iterator[None]:
         followers[key] -= 1
         if followers[key] <= 0:
             del followers[key]
-
-
-def _own(person: Person | None, standing: Standing) -> bool:
-    return person is not None and (person.organizer or person.name == standing.submission.participant)
-
-
-def _log_names(desk: Desk, name: str) -> list[str]:
-    prefix = f"submissions/{name}/logs/"
-    return [key.removeprefix(prefix).removesuffix(".txt") for key in desk.ledger.keys(prefix)]
-
-
-def _log_text(desk: Desk, submission: str, name: str) -> str | None:
-    entry = desk.ledger.read(f"submissions/{submission}/logs/{name}.txt")
-    return None if entry is None else entry.data.decode(errors="replace")

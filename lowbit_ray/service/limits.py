@@ -21,7 +21,7 @@ WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many at once, refilled at so many a second."""
+    """A bucket of `burst` requests, refilled at `per_second`."""
 
     burst: float
     per_second: float

@@ -47,7 +47,7 @@ def serve(
 ) -> None:
     """Serves until SIGINT or SIGTERM. ready: told the address, and the token file where one was written.
 
-    Raises ConfigError where the address cannot be had, and whatever `create_app` raises.
+    Raises ConfigError where the address cannot be bound, and whatever `create_app` raises.
     """
     ledger = open_ledger(settings.ledger)
     app = create_app(ledger, settings)

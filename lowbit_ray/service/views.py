@@ -12,7 +12,7 @@ from lowbit_ray.progress import Progress
 from lowbit_ray.records import Record, Solution
 from lowbit_ray.report.advice import Advice, advice_on
 from lowbit_ray.rules import _Described
-from lowbit_ray.submission import STAGES
+from lowbit_ray.submission import IN_TIME, STAGES
 
 __all__ = [
     "FinishedView",
@@ -179,11 +179,10 @@ def finished_json(data: bytes, flag: Flag | None) -> bytes:
 
 
 def _stages(at_work: str | None) -> list[StageView]:
-    """In the order of records; efficiency comes before quality in time."""
-    order = ("build", "contract", "efficiency", "quality", "score")
-    here = order.index(at_work) if at_work in order else -1
+    """In the order of records."""
+    here = IN_TIME.index(at_work) if at_work in IN_TIME else -1
     views = {
         name: "waiting" if place > here else "running" if place == here else "done"
-        for place, name in enumerate(order)
+        for place, name in enumerate(IN_TIME)
     }
     return [StageView.model_validate({"name": name, "status": views[name]}) for name in STAGES]

@@ -1,7 +1,8 @@
 """Who is asking: nobody in particular, a participant, an organizer.
 
 A bearer token in the `Authorization` header; for pages also a cookie, which counts for reading alone, so that no
-other site can make a browser write. A wrong token is refused everywhere, also where none is needed.
+other site can make a browser write. A wrong token in the header is refused everywhere, also where none is needed; a
+cookie that is not valid any more counts as none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "Organizer",
     "Somebody",
     "anybody",
+    "may_read_logs",
     "may_see",
     "organizer",
     "somebody",
@@ -72,7 +74,7 @@ async def organizer(person: Annotated[Person, Depends(somebody)]) -> Person:
 
 
 async def writing(desk: TheDesk, person: Annotated[Person, Depends(somebody)]) -> Person:
-    """Somebody who changes something; a participant no oftener than the limits have it."""
+    """Somebody who changes something; a participant as often as the limits allow."""
     if not person.organizer:
         _take(desk.writes, person.name)
     return person
@@ -80,7 +82,12 @@ async def writing(desk: TheDesk, person: Annotated[Person, Depends(somebody)]) -
 
 def may_see(person: Person | None, participant: str, split: str) -> bool:
     """Whether somebody may see a submission: scored ones are public, others its participant's and organizers'."""
-    return split == "test" or (person is not None and (person.organizer or person.name == participant))
+    return split == "test" or may_read_logs(person, participant)
+
+
+def may_read_logs(person: Person | None, participant: str) -> bool:
+    """Whether somebody may read how a submission's engines started: its participant and organizers."""
+    return person is not None and (person.organizer or person.name == participant)
 
 
 async def _known(desk: Desk, address: str, token: str) -> Person | None:

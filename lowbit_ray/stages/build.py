@@ -11,9 +11,10 @@ from lowbit_ray.checkpoint.fetch import Unsafe, seal
 from lowbit_ray.checkpoint.packaged import make_anchor
 from lowbit_ray.checkpoint.sealed import Sealed
 from lowbit_ray.errors import ConfigError, SubmissionError
+from lowbit_ray.progress import Watch
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.settings import Settings
-from lowbit_ray.stages.context import Evaluation, Watch
+from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.submission import Address
 from lowbit_ray.tasks import Task
 

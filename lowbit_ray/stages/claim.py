@@ -19,7 +19,7 @@ from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.reference import ask_anchor, load_anchor_part, store_anchor_part
 from lowbit_ray.stages.serving import Server, serving
 
-__all__ = ["ask_unless_claimed", "claimed", "wait_until_asked"]
+__all__ = ["ask_unless_claimed", "take_claim", "wait_until_asked"]
 
 LOOK_S = 2.0
 PATIENCE_S = 1800.0
@@ -36,7 +36,7 @@ class Claim(_Frozen):
 
 def ask_unless_claimed(evaluation: Evaluation, server: Server, hidden: Hidden, key: str) -> None:
     """Asks the running anchor for the part, unless it is there or somebody else is asking."""
-    if not _there(evaluation, hidden, key) and claimed(evaluation, key):
+    if not _there(evaluation, hidden, key) and take_claim(evaluation, key):
         _ask(evaluation, server, hidden, key)
 
 
@@ -58,7 +58,7 @@ def _wait(evaluation: Evaluation, hidden: Hidden, key: str) -> bool:
     """Until it is there, False, or until it is this evaluation's to ask for, True."""
     deadline = time.monotonic() + PATIENCE_S
     while not _there(evaluation, hidden, key):
-        if claimed(evaluation, key) or time.monotonic() > deadline:
+        if take_claim(evaluation, key) or time.monotonic() > deadline:
             return True
         evaluation.waiting("another evaluation asks it", what="the anchor's answers")
         time.sleep(LOOK_S)
@@ -75,8 +75,8 @@ def _there(evaluation: Evaluation, hidden: Hidden, key: str) -> bool:
     return load_anchor_part(evaluation.ledger, key, list(hidden.windows)) is not None
 
 
-def claimed(evaluation: Evaluation, key: str) -> bool:
-    """Whether this evaluation is the one that asks."""
+def take_claim(evaluation: Evaluation, key: str) -> bool:
+    """Claims the part, unless another evaluation at work has; True where this one is to ask."""
     ledger, name = evaluation.ledger, f"{key}/claim.json"
     ours = Claim(submission=evaluation.submission.id, holder=evaluation.tenure.lease.holder)
     data = ours.model_dump_json().encode()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,34 +17,19 @@ from lowbit_ray.errors import LedgerError, LowbitError
 from lowbit_ray.lease import LeaseHeld, Tenure
 from lowbit_ray.ledger import Ledger
 from lowbit_ray.measure.prompts import derive_seed
+from lowbit_ray.progress import Watch
 from lowbit_ray.rules import Rules, _Frozen
 from lowbit_ray.settings import Settings
 from lowbit_ray.submission import Submission, now
 from lowbit_ray.tasks import Task
 
-__all__ = ["Cancelled", "Evaluation", "StepTime", "Watch", "step_times"]
+__all__ = ["Cancelled", "Evaluation", "StepTime", "step_times"]
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class Cancelled(LowbitError):
     """The participant or an organizer cancelled the submission."""
-
-
-class Watch(Protocol):
-    """Who is told how far an evaluation is."""
-
-    def begin(self, step: str) -> None:
-        """A step begins."""
-        ...
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        """Within the step: what is being done, and how much of it; a total of 0 is unknown."""
-        ...
-
-    def end(self, step: str, seconds: float, *, reused: bool) -> None:
-        """The step is done, or was done by an earlier attempt."""
-        ...
 
 
 class StepTime(_Frozen):

@@ -3,7 +3,7 @@
     candidate timed, asked again → anchor timed, audit, its reusable part → candidate under each cap, with the
     largest its quality
 
-Four servers and one for each further workload. Steps that an earlier attempt finished on the same silicon are not
+Two servers, and one for each workload. Steps that an earlier attempt finished on the same silicon are not
 repeated; on other silicon both sides are timed again, since a speed is a ratio within one pod, unless all that is
 timed is done.
 """

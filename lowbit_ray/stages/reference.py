@@ -140,7 +140,7 @@ def ask_harnesses(evaluation: Evaluation, server: Server) -> tuple[JudgedItem, .
 
 
 def store_anchor_part(ledger: Ledger, key: str, part: AnchorPart) -> None:
-    """Keeps it; whoever was first wins. The JSON comes last: where it is, all of it is."""
+    """Stores the part unless it is there already. The JSON comes last: where it exists, the part is complete."""
     ledger.create(f"{key}/reference.npz", _saved(part.reference.save))
     for name, losses in part.losses.items():
         ledger.create(f"{key}/perplexity-{name}.npz", _saved(losses.save))

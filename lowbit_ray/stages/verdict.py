@@ -35,7 +35,7 @@ from lowbit_ray.stages.on_pod import Efficiency
 from lowbit_ray.stages.on_pod import Measured as OnPod
 from lowbit_ray.stages.quality import Scored
 from lowbit_ray.stats import geometric_mean_error
-from lowbit_ray.submission import STAGES, now
+from lowbit_ray.submission import IN_TIME, STAGES, now
 
 __all__ = ["failed_record", "scored_record"]
 
@@ -243,8 +243,7 @@ def _stages(evaluation: Evaluation, *, finished: bool) -> tuple[StageStatus, ...
         StageStatus.model_validate({"name": stage, "status": "done" if stage in names else "waiting"})
         for stage in STAGES
     ]
-    order = ("build", "contract", "efficiency", "quality", "score")
-    first_missing = next((stage for stage in order if stage not in names), None)
+    first_missing = next((stage for stage in IN_TIME if stage not in names), None)
     return tuple(
         status.model_copy(update={"status": "failed"})
         if status.name == first_missing and not finished

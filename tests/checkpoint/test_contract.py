@@ -227,7 +227,7 @@ def test_the_sources_own_head_may_not_be_tied_away(check: Check) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["k_scale", "v_scale"])
-def test_lesson_58_a_kv_scale_that_one_layer_lacks_is_found(check: Check, suffix: str) -> None:
+def test_a_kv_scale_that_one_layer_lacks_is_found(check: Check, suffix: str) -> None:
     tensors = KV_RECIPE.tensors()
     del tensors[f"model.layers.1.self_attn.{suffix}"]
     finding = broken(check(tensors, KV_RECIPE.config()))[0]
@@ -271,7 +271,7 @@ def test_modelopt_kv_without_scales_is_served_with_one_and_only_mentioned(check:
 
 
 @pytest.mark.parametrize(("value", "noted"), [(1.0, True), (0.07, False)])
-def test_lesson_60_kv_scales_that_are_all_one_are_worth_a_note(
+def test_kv_scales_that_are_all_one_are_worth_a_note(
     tmp_path: Path, source: Path, rules: Rules, value: float, noted: bool
 ) -> None:
     folder = write_checkpoint(tmp_path, KV_RECIPE.tensors(), KV_RECIPE.config())
@@ -383,7 +383,7 @@ def test_gptqs_dynamic_overrides_bits_and_skips_by_pattern(check: Check) -> None
     assert set(contract.precision.regions[0].bits) == {4, 8, 16}
 
 
-def test_lesson_53_what_gptq_quantized_is_read_from_the_tensors_whatever_the_config_lists(
+def test_what_gptq_quantized_is_read_from_the_tensors_whatever_the_config_lists(
     check: Check,
 ) -> None:
     """Exporters list too few modules: what is quantized and not listed, and what is neither, are both fine."""
@@ -396,7 +396,7 @@ def test_lesson_53_what_gptq_quantized_is_read_from_the_tensors_whatever_the_con
     assert whole.precision.weights == 4
 
 
-def test_lesson_53_a_module_that_gptq_left_plain_stays_plain(check: Check) -> None:
+def test_a_module_that_gptq_left_plain_stays_plain(check: Check) -> None:
     module = "model.layers.0.mlp.down_proj"
     tensors = {
         name: part for name, part in GPTQ_RECIPE.tensors().items() if not name.startswith(f"{module}.")

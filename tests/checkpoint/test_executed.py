@@ -10,7 +10,7 @@ from small_checkpoints import write_source
 
 from lowbit_ray.checkpoint.executed import executed_precision
 from lowbit_ray.checkpoint.precision import Precision, parse_label
-from lowbit_ray.checkpoint.reading import read_checkpoint, read_precision
+from lowbit_ray.checkpoint.reading import read_both, read_checkpoint
 
 
 def read(folder: Path, name: str) -> Precision:
@@ -18,7 +18,7 @@ def read(folder: Path, name: str) -> Precision:
     source = write_source(folder / "source")
     recipe = next((recipe for recipe in RECIPES if recipe.name == name), None)
     candidate = recipe.write(folder / "candidate") if recipe else source
-    precision = read_precision(read_checkpoint(source), read_checkpoint(candidate))
+    precision = read_both(read_checkpoint(source), read_checkpoint(candidate)).precision
     assert precision is not None
     return precision
 
@@ -107,7 +107,7 @@ def test_the_kernel_decides_the_activations(tmp_path: Path, recipe: str, line: s
         ("compressed-tensors fp8, static, fp8 KV", "bfloat16", 16),
     ],
 )
-def test_lesson_51_the_kv_dtype_that_the_engine_started_with_goes_before_the_checkpoint(
+def test_the_kv_dtype_that_the_engine_started_with_goes_before_the_checkpoint(
     tmp_path: Path, recipe: str, dtype: str, bits: float
 ) -> None:
     executed = executed_precision(read(tmp_path, recipe), None, engine_line(kv_cache_dtype=dtype))

@@ -24,7 +24,7 @@ from small_checkpoints import (
 from lowbit_ray.checkpoint.contract import Contract, check_contract
 from lowbit_ray.checkpoint.formats import READERS
 from lowbit_ray.checkpoint.precision import Precision
-from lowbit_ray.checkpoint.reading import read_checkpoint, read_precision
+from lowbit_ray.checkpoint.reading import read_both, read_checkpoint
 from lowbit_ray.rules import Rules, load_rules
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def by_name(recipe: Recipe) -> str:
 
 
 def read(source: Path, candidate: Path) -> Precision:
-    precision = read_precision(read_checkpoint(source), read_checkpoint(candidate))
+    precision = read_both(read_checkpoint(source), read_checkpoint(candidate)).precision
     assert precision is not None
     return precision
 
@@ -97,7 +97,7 @@ def test_effective_bits_count_every_byte_of_weights_and_companions(
 
 
 @pytest.mark.parametrize(("recipe", "suffix"), companions(), ids=lambda value: getattr(value, "name", value))
-def test_lesson_58_a_missing_companion_breaks_the_contract_by_name(
+def test_a_missing_companion_breaks_the_contract_by_name(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe, suffix: str
 ) -> None:
     tensors = recipe.tensors()
@@ -125,7 +125,7 @@ def test_a_missing_weight_breaks_the_contract_by_name(
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=by_name)
-def test_lesson_52_a_config_over_plain_weights_is_not_believed(
+def test_a_config_over_plain_weights_is_not_believed(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe
 ) -> None:
     files = {recipe.file: recipe.quantization} if recipe.file else {}
@@ -138,7 +138,7 @@ def test_lesson_52_a_config_over_plain_weights_is_not_believed(
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=by_name)
-def test_lesson_54_quantized_tensors_without_a_config_name_the_places_that_were_looked_at(
+def test_quantized_tensors_without_a_config_name_the_places_that_were_looked_at(
     tmp_path: Path, source: Path, rules: Rules, recipe: Recipe
 ) -> None:
     contract = check_contract(source, write_checkpoint(tmp_path, recipe.tensors(), base_config()), rules)

@@ -145,8 +145,8 @@ def test_a_product_that_overflows_64_bits_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"a":{"dtype":"I8","shape":[NaN],"data_offsets":[0,1]}}', "not a number"),
-        (b'{"a":{"dtype":"I8","shape":[Infinity],"data_offsets":[0,1]}}', "not a number"),
+        (b'{"a":{"dtype":"I8","shape":[NaN],"data_offsets":[0,1]}}', "not finite"),
+        (b'{"a":{"dtype":"I8","shape":[Infinity],"data_offsets":[0,1]}}', "not finite"),
         (b'{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"a":{}}', "stands twice"),
         (b'{"a":{"dtype":"I8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', "stands twice"),
         (b'{"a\\u001b[31m":{}}', "control characters"),

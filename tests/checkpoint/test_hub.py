@@ -60,7 +60,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         process.communicate()
 
 
-def test_lesson_55_a_commit_is_fetched_whole_and_hashed(hub: Hub, tmp_path: Path) -> None:
+def test_a_commit_is_fetched_whole_and_hashed(hub: Hub, tmp_path: Path) -> None:
     sealed = seal(hub.origin(), tmp_path / "sealed", limit_gib=1)
     verify_sealed(sealed)
     assert sealed.origin == f"owner/model@{COMMIT}"

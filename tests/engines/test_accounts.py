@@ -137,7 +137,7 @@ def test_the_record_has_the_examples_keys(dense: str, dense_metrics: str) -> Non
 @pytest.mark.parametrize(
     "release", ["0.26.0", "0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"]
 )
-def test_lesson_45_every_release_gives_the_same_amounts_with_graphs_counted_once(
+def test_every_release_gives_the_same_amounts_with_graphs_counted_once(
     hybrid: str, hybrid_metrics: str, release: str
 ) -> None:
     startup = read_startup(reword(hybrid, release), hybrid_metrics)
@@ -146,17 +146,13 @@ def test_lesson_45_every_release_gives_the_same_amounts_with_graphs_counted_once
 
 
 @pytest.mark.parametrize("release", ["0.26.0", "0.27.1", "0.28.0", "0.33.0"])
-def test_lesson_45_without_a_pool_line_nothing_is_taken_out(
-    dense: str, dense_metrics: str, release: str
-) -> None:
+def test_without_a_pool_line_nothing_is_taken_out(dense: str, dense_metrics: str, release: str) -> None:
     assert parts(read_startup(reword(dense, release), dense_metrics)) == pytest.approx(
         (15.27, 0.78, 0.22, 0.60, 109.55)
     )
 
 
-def test_lesson_45_an_estimate_that_was_not_applied_is_not_taken_out(
-    hybrid: str, hybrid_metrics: str
-) -> None:
+def test_an_estimate_that_was_not_applied_is_not_taken_out(hybrid: str, hybrid_metrics: str) -> None:
     log = reword(hybrid, "0.30.0").replace("3.33 GiB for peak activation", "2.58 GiB for peak activation")
     log = log.replace("Available KV cache memory: 72.01", "Available KV cache memory: 72.77")
     log += "\nCUDA graph profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). Without it, ..."
@@ -274,33 +270,33 @@ def test_a_missing_label_of_the_metrics_is_named_and_never_a_zero(
     assert label in str(caught.value)
 
 
-def test_lesson_39_a_log_at_info_level_lacks_the_accounts_of_0_25(dense: str, dense_metrics: str) -> None:
+def test_a_log_at_info_level_lacks_the_accounts_of_0_25(dense: str, dense_metrics: str) -> None:
     log = "\n".join(text for text in dense.splitlines() if " DEBUG " not in text)
     with pytest.raises(EngineError, match="VLLM_LOGGING_LEVEL=DEBUG"):
         read_startup(log, dense_metrics)
 
 
-def test_lesson_47_a_negative_amount_is_refused(dense: str, dense_metrics: str) -> None:
+def test_a_negative_amount_is_refused(dense: str, dense_metrics: str) -> None:
     log = dense.replace("0.22 GiB for non-torch memory", "-0.22 GiB for non-torch memory")
     with pytest.raises(EngineError, match="not an amount"):
         read_startup(log, dense_metrics)
 
 
-def test_lesson_47_an_estimate_above_the_activation_is_refused(hybrid: str, hybrid_metrics: str) -> None:
+def test_an_estimate_above_the_activation_is_refused(hybrid: str, hybrid_metrics: str) -> None:
     log = reword(hybrid, "0.28.0").replace("0.75 GiB (estimated)", "3.75 GiB (estimated)")
     with pytest.raises(EngineError, match="an account is negative") as caught:
         read_startup(log, hybrid_metrics)
     assert caught.value.where == "start-up log: peak activation"
 
 
-def test_lesson_43_a_profile_that_does_not_add_up_is_tried_again(dense: str, dense_metrics: str) -> None:
+def test_a_profile_that_does_not_add_up_is_tried_again(dense: str, dense_metrics: str) -> None:
     log = dense.replace("Available KV cache memory: 109.55", "Available KV cache memory: 89.55")
     with pytest.raises(PodError, match="does not add up") as caught:
         read_startup(log, dense_metrics)
     assert caught.value.retryable
 
 
-def test_lesson_40_log_and_metrics_must_agree_on_the_pool(dense: str, fixtures: Path) -> None:
+def test_log_and_metrics_must_agree_on_the_pool(dense: str, fixtures: Path) -> None:
     # metrics of another start of the same server
     with pytest.raises(EngineError, match="disagree") as caught:
         read_startup(dense, (fixtures / "vllm-0.25.1-h200.metrics").read_text())
@@ -308,14 +304,14 @@ def test_lesson_40_log_and_metrics_must_agree_on_the_pool(dense: str, fixtures: 
     assert "kv_cache_size_tokens" in caught.value.where
 
 
-def test_lesson_49_a_start_up_plan_leaves_no_accounts(dense: str, dense_metrics: str) -> None:
+def test_a_start_up_plan_leaves_no_accounts(dense: str, dense_metrics: str) -> None:
     log = "\n".join(text for text in dense.splitlines() if "Actual usage" not in text)
     log += "\nApplying persisted startup plan (fingerprint x): kv_cache_memory_bytes=1 (0.00 GiB)"
     with pytest.raises(EngineError, match="lacks a line"):
         read_startup(log, dense_metrics)
 
 
-def test_lesson_46_pools_are_told_with_the_release_they_are_of(dense: str, dense_metrics: str) -> None:
+def test_pools_are_told_with_the_release_they_are_of(dense: str, dense_metrics: str) -> None:
     startup = read_startup(reword(dense, "0.30.0"), dense_metrics)
     assert (startup.vllm_version, startup.release) == ("0.30.0", "0.30.0")
 

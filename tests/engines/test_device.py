@@ -103,13 +103,13 @@ def test_a_gpu_says_what_it_is_and_what_it_does_not_say(nvml: Nvml) -> None:
     assert (identity.clock_mhz, identity.memory_clock_mhz, identity.power_limit_w) == (1980, None, 700.0)
 
 
-def test_lesson_41_a_gpu_with_a_process_is_not_clean(nvml: Nvml) -> None:
+def test_a_gpu_with_a_process_is_not_clean(nvml: Nvml) -> None:
     assert CudaDevice("0").is_clean()
     nvml.running = [SimpleNamespace(pid=4711, usedGpuMemory=None)]
     assert not CudaDevice("0").is_clean()
 
 
-def test_lesson_66_memory_left_behind_by_nobody_is_not_clean(nvml: Nvml) -> None:
+def test_memory_left_behind_by_nobody_is_not_clean(nvml: Nvml) -> None:
     nvml.used = 34.0
     assert not CudaDevice("0").is_clean()
     nvml.used = 0.2
@@ -117,7 +117,7 @@ def test_lesson_66_memory_left_behind_by_nobody_is_not_clean(nvml: Nvml) -> None
     assert not CudaDevice("0").is_clean(baseline_gib=0.0)
 
 
-def test_lesson_66_a_gpu_is_waited_for_and_its_holders_named(nvml: Nvml) -> None:
+def test_a_gpu_is_waited_for_and_its_holders_named(nvml: Nvml) -> None:
     nvml.used, nvml.running = 34.0, [SimpleNamespace(pid=4711, usedGpuMemory=33 * GIB)]
     with pytest.raises(PodError, match="not clean") as caught:
         wait_until_clean(CudaDevice("0"), timeout_s=0.3)
@@ -131,7 +131,7 @@ def test_a_lost_gpu_is_our_fault(nvml: Nvml) -> None:
         device.used_gib()
 
 
-def test_lesson_44_a_gpu_without_memory_of_its_own_is_refused(nvml: Nvml) -> None:
+def test_a_gpu_without_memory_of_its_own_is_refused(nvml: Nvml) -> None:
     device = CudaDevice("0")
     nvml.fails = True  # NVML answers "Not Supported" where memory is the host's
     with pytest.raises(PodError, match="unified memory"):

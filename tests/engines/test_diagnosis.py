@@ -21,7 +21,7 @@ def test_out_of_memory_is_the_cause_and_is_cut_to_length(fixtures: Path) -> None
     assert len(cause) == 400
 
 
-def test_lesson_84_traceback_spam_after_the_cause_does_not_hide_it() -> None:
+def test_traceback_spam_after_the_cause_does_not_hide_it() -> None:
     log = (
         "(EngineCore pid=2) ERROR 11-30 04:04:06 [core.py:1] Traceback (most recent call last):\n"
         '(EngineCore pid=2) ERROR 11-30 04:04:06 [core.py:1]   File "x.py", line 1\n'

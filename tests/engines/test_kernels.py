@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lowbit_ray.engines.accounts import chosen_kernels, weight_only_fallback
+from lowbit_ray.engines.accounts import chosen_kernels
 
 FP4 = (
     "(EngineCore pid=1) WARNING 11-30 04:11:06 [marlin_utils_fp4.py:342] Your GPU does not have native "
@@ -35,8 +35,7 @@ def test_weight_only_kernels_are_listed(line: str) -> None:
     assert chosen_kernels(f"(Worker_TP0 pid=3) INFO 11-30 04:11:06 [x.py:1] {line}\n" * 2) == (line,)
 
 
-def test_lesson_59_fp4_without_arithmetic_for_it_is_weight_only() -> None:
-    assert weight_only_fallback(FP4)
+def test_fp4_without_arithmetic_for_it_is_weight_only() -> None:
     assert chosen_kernels(FP4) == ("weight-only fallback: the device has no arithmetic for this format",)
 
 

@@ -59,7 +59,7 @@ def test_an_engine_reads_nothing_from_standard_input(make_engine: MakeEngine) ->
         assert json.loads(engine.log().splitlines()[0])["stdin"] == "/dev/null"
 
 
-def test_lesson_64_an_engine_stays_in_the_process_group_that_ray_kills(make_engine: MakeEngine) -> None:
+def test_an_engine_stays_in_the_process_group_that_ray_kills(make_engine: MakeEngine) -> None:
     with make_engine("good") as engine:
         assert [os.getpgid(one.pid) for one in engine.tree()] == [os.getpgrp()]
         assert engine.pid is not None
@@ -82,7 +82,7 @@ def test_a_dead_engine_is_reported_with_its_root_cause_and_log(make_engine: Make
     assert caught.value.found == "exit code 1"
 
 
-def test_lesson_66_exit_code_0_is_no_success(make_engine: MakeEngine) -> None:
+def test_exit_code_0_is_no_success(make_engine: MakeEngine) -> None:
     with pytest.raises(EngineStartError, match="printed nothing") as caught:
         make_engine("quits").start()
     assert caught.value.found == "exit code 0"
@@ -115,7 +115,7 @@ FREE = "ValueError: Free memory on device cuda:0 (30/139.8 GiB) on startup is le
 @pytest.mark.parametrize(
     "cause", [PROFILING, FREE, "OSError: [Errno 98] Address already in use"], ids=["profile", "free", "port"]
 )
-def test_lesson_42_and_41_faults_of_the_host_are_tried_again(make_engine: MakeEngine, cause: str) -> None:
+def test_faults_of_the_host_are_tried_again(make_engine: MakeEngine, cause: str) -> None:
     with pytest.raises(PodError) as caught:
         make_engine("dies", environment={"DIES_WITH": cause}).start()
     assert caught.value.retryable
@@ -149,7 +149,7 @@ def test_an_engine_that_never_answers_a_token_is_stopped_at_its_time_limit(
     assert engine.tree() == []
 
 
-def test_lesson_68_health_alone_is_no_sign_of_life(make_engine: MakeEngine) -> None:
+def test_health_alone_is_no_sign_of_life(make_engine: MakeEngine) -> None:
     with make_engine("mortal") as engine, pytest.raises(EngineAnswerError, match="the worker has died"):
         engine.probe(5)
 

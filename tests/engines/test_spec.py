@@ -75,11 +75,11 @@ def test_a_candidate_is_served_with_the_sources_tokenizer() -> None:
     assert "--tokenizer" not in gpu_spec().command
 
 
-def test_lesson_36_there_is_one_api_server() -> None:
+def test_there_is_one_api_server() -> None:
     assert flag(gpu_spec(), "--api-server-count") == "1"
 
 
-def test_lesson_48_a_cap_is_told_as_the_budgets_share() -> None:
+def test_a_cap_is_told_as_the_budgets_share() -> None:
     spec = gpu_spec(CAP)
     assert flag(spec, "--gpu-memory-utilization") == "0.2000"
     assert flag(spec, "--max-model-len") == "8704"
@@ -99,7 +99,7 @@ def test_flashinfers_sampler_is_off_where_it_is_not_installed(installed: bool, v
 
 
 @pytest.mark.parametrize(("ranks", "backend"), [(1, "uni"), (4, "mp")])
-def test_lesson_72_the_executor_is_never_rays(ranks: int, backend: str) -> None:
+def test_the_executor_is_never_rays(ranks: int, backend: str) -> None:
     spec = gpu_spec(tensor_parallel=ranks)
     assert flag(spec, "--distributed-executor-backend") == backend
     assert flag(spec, "--tensor-parallel-size") == str(ranks)
@@ -244,7 +244,7 @@ def test_a_launch_script_inherits_no_python_path() -> None:
         *("GITHUB_TOKEN", "LOWBIT_LEDGER", "VLLM_ENABLE_STARTUP_PLAN", "VLLM_SERVER_DEV_MODE"),
     ],
 )
-def test_lesson_49_and_secrets_a_forbidden_variable_is_refused_by_name(name: str) -> None:
+def test_a_forbidden_variable_is_refused_by_name(name: str) -> None:
     task = load_task("smollm2-135m")
     plan = task.engine.model_copy(update={"environment": {name: "1"}})
     with pytest.raises(ConfigError, match=name):

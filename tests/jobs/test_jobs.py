@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -174,6 +177,21 @@ def test_the_doctor_runs_as_a_job_and_looks_at_each_node(server: JobServer) -> N
     assert levels["pod of fake"] == "good"
     inside = {finding["what"]: finding["level"] for finding in found if finding["where"]}
     assert inside["niceness"] == "good"
+
+
+@pytest.mark.parametrize("arguments", [["board", "fake"], ["rescore", "fake", "--rules", "none.json"]])
+def test_a_task_that_cannot_be_read_is_exit_code_2(tmp_path: Path, arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"jobs.{arguments[0]}", *arguments[1:]],
+        cwd=ROOT,
+        env=os.environ | {"LOWBIT_LEDGER": str(tmp_path), "LOWBIT_TASKS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("ConfigError: ")
 
 
 def test_readme_has_the_line_of_every_job() -> None:

@@ -82,7 +82,7 @@ def test_no_server_is_a_failed_connection() -> None:
 
 
 def test_a_dropped_keep_alive_connection_is_survived(anchor: Served) -> None:
-    """Lesson of uvicorn's 5 s: a session that reused connections would fail here."""
+    """uvicorn closes an idle connection after 5 s: a session that reused connections would fail here."""
     anchor.tell(faults={"drop_keepalive": True})
     body = {"model": "m", "prompt": [1, 2, 3], "max_tokens": 2}
 

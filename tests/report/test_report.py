@@ -14,7 +14,7 @@ from lowbit_ray.records import Record
 from lowbit_ray.report.console import ConsoleWatch
 from lowbit_ray.report.lines import headline, lines_of, workload_rows
 from lowbit_ray.report.page import result_page
-from lowbit_ray.report.picture import Point, picture
+from lowbit_ray.report.picture import LEFT, RIGHT, WIDTH, Point, picture
 from lowbit_ray.report.terminal import render_record
 
 
@@ -115,8 +115,11 @@ def _label_after(root: ElementTree.Element, curve: ElementTree.Element) -> str:
 
 
 @pytest.mark.parametrize("drift", [-1.0, 0.0, 30.0])
-def test_the_picture_holds_any_drift(drift: float) -> None:
-    ElementTree.fromstring(picture([Point("x", "candidate", drift, 0.01, 5.0)]))
+def test_a_mark_stays_within_the_picture_whatever_its_drift(drift: float) -> None:
+    root = ElementTree.fromstring(picture([Point("x", "candidate", drift, 0.01, 5.0)]))
+    [error] = [element for element in root.iter("line") if element.get("class") == "error"]
+    left, right = float(error.get("x1", 0)), float(error.get("x2", 0))
+    assert LEFT <= left < right <= WIDTH - RIGHT or left == right == WIDTH - RIGHT  # 30 is beyond its edge
 
 
 def test_where_the_output_is_no_terminal_progress_is_plain_lines() -> None:

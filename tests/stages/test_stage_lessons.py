@@ -1,4 +1,4 @@
-"""Lessons about log-probabilities that bear on how the stages are laid out (numbers as in the project's list)."""
+"""What others ran into with log-probabilities, where it bears on how the stages are laid out."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _timed(question: Inquiry[Timed]) -> Timed:
     return Timed(run, (), ())
 
 
-def test_lesson_22_no_log_probability_is_asked_before_the_peaks_are_read(
+def test_no_log_probability_is_asked_before_the_peaks_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take GiB that no memory profile has seen; the peaks belong to a server that was only timed until then."""
@@ -110,21 +110,19 @@ def longest_scored(task: Task) -> int:
 
 
 @pytest.mark.parametrize("name", GPU_TASKS)
-def test_lesson_23_what_log_probabilities_take_is_budgeted(name: str) -> None:
+def test_what_log_probabilities_take_is_budgeted(name: str) -> None:
     """Under a cap the engine plans for the budget; the context's room is what is left for this."""
     needed = longest_scored(load_task(name)) * VOCABULARY[name] * BYTES
     assert needed < load_rules().engine.context_gib * 2**30
 
 
 @pytest.mark.parametrize("name", GPU_TASKS)
-def test_lesson_25_a_chunk_of_the_v2_runner_fits_as_well(name: str) -> None:
+def test_a_chunk_of_the_v2_runner_fits_as_well(name: str) -> None:
     assert CHUNK * VOCABULARY[name] * BYTES < load_rules().engine.context_gib * 2**30
 
 
 @pytest.mark.parametrize("name", list_tasks())
-def test_lesson_30_prefill_is_chunked_alike_on_both_sides_and_under_every_cap(
-    name: str, tmp_path: Path
-) -> None:
+def test_prefill_is_chunked_alike_on_both_sides_and_under_every_cap(name: str, tmp_path: Path) -> None:
     task, rules = load_task(name), load_rules()
     cap = Cap(budget_gib=8, cap_gib=12, total_gib=140, weights_gib=1)
     chunks = set()

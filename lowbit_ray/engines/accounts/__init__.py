@@ -1,7 +1,7 @@
 """A vLLM server's own accounts: weights, KV pool and the rest, one parser a release range."""
 
-from lowbit_ray.engines.accounts.kernels import chosen_kernels, weight_only_fallback
-from lowbit_ray.engines.accounts.metrics import cache_config, kv_usage, sample
+from lowbit_ray.engines.accounts.kernels import chosen_kernels
+from lowbit_ray.engines.accounts.metrics import cache_config
 from lowbit_ray.engines.accounts.offload import offload_findings
 from lowbit_ray.engines.accounts.reading import keeps_accounts, read_startup
 from lowbit_ray.engines.accounts.startup import MaxConcurrency, Startup
@@ -12,9 +12,6 @@ __all__ = [
     "cache_config",
     "chosen_kernels",
     "keeps_accounts",
-    "kv_usage",
     "offload_findings",
     "read_startup",
-    "sample",
-    "weight_only_fallback",
 ]

@@ -35,7 +35,7 @@ def read_gpu_memory(log: str, release: Release, ranks: int) -> Memory:
     """Weights, activation, non-torch memory, graphs and KV pool.
 
     Raises EngineError on a missing line and on a negative amount, PodError when vLLM's memory profile does
-    not add up: that is a race of its profiler (lesson 43), and the same start succeeds when tried again.
+    not add up: that is a race of its profiler, and the same start succeeds when tried again.
     """
     loads = find_all(log, WEIGHTS, "Model loading took … GiB and … seconds")
     pools = [number(match[1], "KV pool") for match in find_all(log, POOL, "Available KV cache memory: … GiB")]

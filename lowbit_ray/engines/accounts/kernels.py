@@ -1,7 +1,7 @@
 """What an engine says it computes with: the kernels behind the executed precision.
 
 A format that the device has no arithmetic for is served by a weight-only kernel: NVFP4 on Hopper runs as
-W4A16 (lesson 59). The contract reads the precision from tensors; these lines say what ran.
+W4A16. The contract reads the precision from tensors; these lines say what ran.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from lowbit_ray.engines.log import read_lines
 
-__all__ = ["chosen_kernels", "weight_only_fallback"]
+__all__ = ["chosen_kernels"]
 
 CHOICES = re.compile(
     r"^(?:Selected \w+ for \w+"
@@ -35,8 +35,3 @@ def chosen_kernels(log: str) -> tuple[str, ...]:
         elif FALLBACK.search(line.message):
             found["weight-only fallback: the device has no arithmetic for this format"] = None
     return tuple(found)[:LIMIT]
-
-
-def weight_only_fallback(log: str) -> bool:
-    """Whether activations are computed in 16 bits although the checkpoint's format says fewer."""
-    return bool(FALLBACK.search(log))

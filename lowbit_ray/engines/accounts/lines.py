@@ -79,7 +79,7 @@ def find_all(log: str, pattern: re.Pattern[str], wording: str) -> list[re.Match[
 
 
 def number(text: str, name: str) -> float:
-    """A printed amount; EngineError if it is no number or negative (lesson 47)."""
+    """A printed amount; EngineError if it is no number or negative."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:

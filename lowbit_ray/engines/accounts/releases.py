@@ -9,7 +9,7 @@
 | 0.30 to 0.33 | as 0.27                                       | one line, device   | as 0.27               |
 
 In 0.25 the accounting line is printed at DEBUG only. From 0.27 on the graphs stand in the line twice, once
-as the estimate within the activation peak, once measured (lesson 45); `gpu.py` takes the estimate out.
+as the estimate within the activation peak, once measured; `gpu.py` takes the estimate out.
 """
 
 from __future__ import annotations
@@ -33,17 +33,14 @@ class Release:
     last: tuple[int, int]
     itemized: bool
     """Weights and non-torch memory are apart in the accounting line, and the activations are only that."""
-    one_kv_line: bool
-    """Pool size and concurrency stand on one line."""
     any_device: bool
     """The KV line names the device, not always `GPU`."""
 
 
 RELEASES = (
-    Release((0, 25), (0, 26), itemized=True, one_kv_line=False, any_device=False),
-    Release((0, 27), (0, 27), itemized=False, one_kv_line=False, any_device=False),
-    Release((0, 28), (0, 29), itemized=False, one_kv_line=True, any_device=False),
-    Release((0, 30), (0, 33), itemized=False, one_kv_line=True, any_device=True),
+    Release((0, 25), (0, 26), itemized=True, any_device=False),
+    Release((0, 27), (0, 29), itemized=False, any_device=False),
+    Release((0, 30), (0, 33), itemized=False, any_device=True),
 )
 
 

@@ -40,11 +40,6 @@ class Answers(Hidden):
     wall_s: Annotated[float, Field(ge=0)]
     """Seconds from the first request to the last reply."""
 
-    @property
-    def unanswered(self) -> int:
-        """Items without an answer."""
-        return sum(answer.error is not None for answer in self.answers)
-
 
 class JudgedItem(Hidden):
     """An item's outcome, with what pairing it needs and no text."""

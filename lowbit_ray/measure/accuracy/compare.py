@@ -58,10 +58,6 @@ class AccuracyResult(_Result):
     items: int
     """Items asked of each side."""
 
-    def passes(self, gate: QualityGate) -> bool:
-        """Whether the required tier is reached."""
-        return self.quality.tier is not None and self.quality.tier <= gate.required_tier
-
 
 class DomainResult(_Result):
     """One domain; for a hidden split it stays out of the public record."""

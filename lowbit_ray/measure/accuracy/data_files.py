@@ -56,7 +56,7 @@ def _stream(reader: str, path: Path, limit: int | None) -> list[dict[str, Any]]:
                 reader, data_files=str(path), split="train", streaming=True, cache_dir=cache
             )
             return [dict(row) for row in islice(stream, limit)]
-    except Exception as error:
+    except Exception as error:  # the library raises a kind of its own for each reader, and what they raise
         if reader == "json" and (number := _first_bad_line(path)) is not None:
             raise ConfigError(
                 "a row is not a JSON object", where=f"{path.name}: row {number}", expected="one object a line"
@@ -95,7 +95,7 @@ def _hub_rows(source: TextSource, path: str) -> list[dict[str, Any]]:
         raise ConfigError(
             "the data set has no such config, split or form", where=path, found=type(error).__name__
         ) from None
-    except Exception as error:
+    except Exception as error:  # the library raises whatever its transports raise
         raise FetchError(
             "the hub did not deliver the accuracy items",
             where=f"{path}@{source.revision}",

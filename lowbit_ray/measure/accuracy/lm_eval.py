@@ -27,7 +27,7 @@ from lowbit_ray.tasks import Domain
 __all__ = ["ask_harness"]
 
 PER_ITEM = 4
-"""The harness may take so many times the limit of a request for each item, its own start included."""
+"""For each item the harness may take this multiple of a request's time limit, its own start included."""
 
 
 async def ask_harness(

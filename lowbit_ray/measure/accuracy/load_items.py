@@ -17,7 +17,7 @@ __all__ = ["load_domain", "make_items"]
 
 
 def make_items(plan: AccuracyPlan, seed: bytes, *, evaluations: int) -> tuple[Item, ...]:
-    """The items of all domains and of so many pooled evaluations; the same seed gives the same items.
+    """The items of all domains, for as many evaluations as are pooled; the same seed gives the same items.
 
     Both sides of a comparison must get the same seed. Raises ConfigError and FetchError as `load_domain`.
     """

@@ -1,6 +1,6 @@
 """Asks a running server all items over /v1/chat/completions; the answers are judged later, without it.
 
-Greedy, at most the domain's `max_tokens` generated, so many requests in flight as the plan says. A request
+Greedy, at most the domain's `max_tokens` generated, as many requests in flight as the plan says. A request
 that fails is asked once more after the others; what fails again is recorded as unanswered, with its reason
 and without any text. A server that fails two rounds of requests in a row is not asked any further: one that
 hangs would cost its time limit for each of hundreds of items.

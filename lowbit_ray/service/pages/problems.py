@@ -62,7 +62,7 @@ class PageProblems:
 
         try:
             await self._app(scope, receive, turned)
-        except Exception:
+        except Exception:  # a reader gets a page whatever went wrong, and the log the traceback
             if begun:
                 raise  # half a page is out already
             log.exception("%s %s", scope["method"], scope["path"])

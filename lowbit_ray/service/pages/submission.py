@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.index import Standing
-from lowbit_ray.people import Person
+from lowbit_ray.progress import start_log, start_log_names
 from lowbit_ray.records import Record
 from lowbit_ray.report.steps import log_title, step_title
 from lowbit_ray.report.view import view_of
@@ -22,15 +22,14 @@ from lowbit_ray.service.pages.site import frame, part
 from lowbit_ray.service.shown import find, position, progress, record_of
 from lowbit_ray.service.submissions import SubmissionId
 from lowbit_ray.service.views import UnfinishedView, unfinished
-from lowbit_ray.service.who import Anybody
+from lowbit_ray.service.who import Anybody, may_read_logs
 from lowbit_ray.stages.context import StepTime, step_times
+from lowbit_ray.submission import IN_TIME
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-IN_TIME = ("build", "contract", "efficiency", "quality", "score")
-"""A record lists quality before efficiency; who follows reads what comes next."""
 BESIDE = 40
 """Other submissions in a record's picture at most."""
 
@@ -48,7 +47,8 @@ class Log:
 async def submission(id: SubmissionId, desk: TheDesk, person: Anybody) -> Response:  # noqa: A002
     """The whole page."""
     standing = await find(desk, id, person)
-    logs = await run_in_threadpool(_logs, desk, id) if _own(person, standing) else None
+    own = may_read_logs(person, standing.submission.participant)
+    logs = await run_in_threadpool(_logs, desk, id) if own else None
     if standing.summary is None:
         body = part("unfinished.html", **await _standing(desk, standing), logs=logs)
     else:
@@ -107,10 +107,6 @@ def _record_body(desk: Desk, standing: Standing, record: Record, logs: Sequence[
     )
 
 
-def _own(person: Person | None, standing: Standing) -> bool:
-    return person is not None and (person.organizer or person.name == standing.submission.participant)
-
-
 def _steps(desk: Desk, name: str) -> Sequence[StepTime]:
     try:
         return step_times(desk.ledger, name)
@@ -122,11 +118,5 @@ def _steps(desk: Desk, name: str) -> Sequence[StepTime]:
 
 
 def _logs(desk: Desk, name: str) -> list[Log]:
-    prefix = f"submissions/{name}/logs/"
-    found = []
-    for key in desk.ledger.keys(prefix):
-        entry = desk.ledger.read(key)
-        if entry is not None:
-            shown = key.removeprefix(prefix).removesuffix(".txt")
-            found.append(Log(shown, log_title(shown), entry.data.decode(errors="replace")))
-    return found
+    texts = ((log, start_log(desk.ledger, name, log)) for log in start_log_names(desk.ledger, name))
+    return [Log(log, log_title(log), text) for log, text in texts if text is not None]

@@ -72,7 +72,7 @@ def test_items_of_one_cluster_count_as_one() -> None:
     assert together.clusters == 2
 
 
-def test_lesson_63_mean_drop_and_its_error_use_the_same_weights() -> None:
+def test_mean_drop_and_its_error_use_the_same_weights() -> None:
     """lm-evaluation-harness's group errors once did not (PR 3882): unequal domains must not weigh by size."""
     anchor = judged("math", "1" * 40) + judged("code", "1111")
     candidate = judged("math", "1" * 40) + judged("code", "1110")
@@ -82,7 +82,7 @@ def test_lesson_63_mean_drop_and_its_error_use_the_same_weights() -> None:
     assert result.public.mean_drop_se == pytest.approx((by_name["code"].drop_se or 0) / 2)
 
 
-def test_lesson_62_the_error_comes_from_differences_and_not_from_two_errors() -> None:
+def test_the_error_comes_from_differences_and_not_from_two_errors() -> None:
     """lm-evaluation-harness issues 1357 and 1390: equal sides differ by nothing, whatever their own errors."""
     side = judged("math", "10" * 20)
     assert compared(side, side).domains[0].drop_se == 0
@@ -94,7 +94,6 @@ def test_the_tier_follows_the_worst_domain(lost: int, tier: str | None) -> None:
     candidate = judged("math", "0" * lost + "1" * (100 - lost)) + judged("code", "1" * 100)
     result = compared(anchor, candidate).public
     assert result.quality.tier == tier
-    assert result.passes(GATE) == (tier is not None)
 
 
 def test_a_domain_where_the_anchor_guesses_is_not_valid() -> None:
@@ -121,7 +120,6 @@ def test_items_that_the_candidate_leaves_unanswered_cost_the_tier() -> None:
     assert result.public.quality.tier is None
     assert result.public.quality.valid_domains == 1
     assert result.domains[0].candidate_unanswered == 1
-    assert not result.public.passes(GATE)
 
 
 def test_items_that_the_anchor_leaves_unanswered_cost_the_candidate_nothing() -> None:
