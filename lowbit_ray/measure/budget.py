@@ -41,7 +41,7 @@ class BudgetRun(_Described):
     """Why it is not healthy."""
     held_by: HeldBy | None = None
     """What kept it within the cap: a filler process on the GPU; on a CPU a control group (the kernel), or our watch of
-    its resident memory. None where it did not start."""
+    its resident memory. None where it did not start, or where the cap is no less than the whole device."""
 
 
 def budget_of(peak_gib: float, rules: EngineRules, devices: int) -> Budget:
