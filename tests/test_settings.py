@@ -7,6 +7,8 @@ import pytest
 
 from lowbit_ray.settings import Settings
 
+README = Path(__file__).parents[1] / "README.md"
+
 
 @pytest.mark.parametrize("name", ["ledger", "cache", "rules", "tasks", "token_file"])
 def test_a_relative_path_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
@@ -36,3 +38,9 @@ def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_of_vllm_is_split_as_a_shell_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOWBIT_VLLM_COMMAND", "'/with space/python' -m vllm.entrypoints.openai.api_server")
     assert Settings().vllm() == ("/with space/python", "-m", "vllm.entrypoints.openai.api_server")
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_readme_has_every_variable(name: str) -> None:
+    settings_of_readme = README.read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
+    assert f"`LOWBIT_{name.upper()}`" in settings_of_readme
