@@ -61,7 +61,10 @@ def evaluate(submission_id: str, *, ledger: Ledger, settings: Settings, watch: W
             raise Cancelled("the submission was cancelled", where=submission_id) from None
         if tenure.lost.is_set():
             raise LeaseHeld("the lease was lost to another process", where=submission_id)
-        evaluation.ledger.create(f"submissions/{submission_id}/record.json", record.to_json().encode())
+        if not evaluation.ledger.create(
+            f"submissions/{submission_id}/record.json", record.to_json().encode()
+        ):
+            record = read_record(evaluation.ledger, submission_id) or record  # the one that stands
     return record
 
 

@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     cache: Path = DATA / "cache"
     """Sealed checkpoints, compile caches, logs, and the secret seed where `secret` is not set. All but the seed may be
     deleted whenever nothing runs: with another seed prompts are others, and the anchors are asked again."""
+    kept: int = Field(default=8, ge=0)
+    """Of the submissions that are over, so many keep their folder in the cache; fewer where the disk is full."""
     rules: Path = DEFAULT_RULES
     tasks: Path = TASKS
     """Folder of the task files."""

@@ -161,6 +161,8 @@ class AuditPlan(_Frozen):
 class Limits(_Frozen):
     checkpoint_gib: Annotated[float, Field(gt=0)]
     """Largest checkpoint accepted, checked before any byte is fetched."""
+    answering_hours: Annotated[float, Field(gt=0)] = 2.0
+    """Longest that a candidate's servers may take for all that one evaluation asks them: a slower one has failed."""
     dev_per_day: Count = 20
 
 

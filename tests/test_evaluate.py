@@ -204,6 +204,17 @@ def test_a_broken_server_is_a_verdict_with_its_reason(
     assert advice.meaning != "A rule is broken, so the score is 0."
 
 
+def test_a_candidate_that_would_answer_for_days_has_failed_at_the_tasks_limit(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """Each of its answers comes in time: no limit of a single request ends it."""
+    own = Arena.build(tmp_path / "arena", limits={"checkpoint_gib": 2, "answering_hours": 0.5 / 3600})
+    record = run(own, own.candidate("endless"))
+    assert record.status == "failed"
+    assert "the server is too slow" in (record.error or "")
+    assert engines(own) == []
+
+
 def test_a_checkpoint_that_does_not_load_fails_before_anything_is_timed(arena: Arena) -> None:
     """The candidate's server comes first: unsupported combinations end there, and no BF16 server is started."""
     watch = Watching()

@@ -69,10 +69,12 @@ def seal(
     limit_gib: float,
     unsafe: Unsafe = "refuse",
     told: Told | None = None,
+    room: Callable[[int], object] | None = None,
 ) -> Sealed:
     """Fetches `source` into the read-only folder `destination` and records the hash of every file.
 
-    `told` is told bytes that are there and bytes in all, from several threads.
+    `told` is told bytes that are there and bytes in all, from several threads; `room` how many bytes are about to be
+    written, so that it can free as many.
 
     `unsafe` says what happens to pickles and programs: the checkpoint track refuses them, an anchor's are
     skipped, an engine's are kept. What is already sealed there with the same content is kept as it is.
@@ -90,7 +92,7 @@ def seal(
         if before is not None:
             return _same_or_refuse(before, origin, files)
         try:
-            return _fetch_all(origin, files, destination, told)
+            return _fetch_all(origin, files, destination, told, room)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise FetchError(
@@ -145,10 +147,18 @@ def _same_or_refuse(before: Sealed, origin: Origin, files: list[Listed]) -> Seal
     return before
 
 
-def _fetch_all(origin: Origin, files: list[Listed], destination: Path, told: Told | None) -> Sealed:
+def _fetch_all(
+    origin: Origin,
+    files: list[Listed],
+    destination: Path,
+    told: Told | None,
+    room: Callable[[int], object] | None,
+) -> Sealed:
     partial = destination.with_name(f"{destination.name}.partial")
     _prepare(partial, origin, files)
     missing = sum(file.size for file in files) - sum(_size(partial / file.path) for file in files)
+    if room is not None:
+        room(missing)
     free = shutil.disk_usage(partial).free
     if missing > free:
         raise FetchError(

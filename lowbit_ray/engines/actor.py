@@ -12,6 +12,7 @@ import contextlib
 import gc
 import hashlib
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -30,7 +31,7 @@ from lowbit_ray.engines.memory_limit import HeldBy
 from lowbit_ray.engines.neighbours import NeighbourWatch
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import EngineSpec
-from lowbit_ray.errors import EngineError, PodError
+from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
 from lowbit_ray.measure.busy import busy_seconds
 from lowbit_ray.measure.endpoint import Endpoint, connect, get_text
 
@@ -69,7 +70,7 @@ class PodFacts:
     """What a pod is made of."""
 
     name: str
-    """A name for this very silicon: both sides of a ratio must have been measured on it."""
+    """A name for this very silicon with the releases on it: both sides of a ratio must have been measured there."""
     kind: str
     """What silicon of the same kind is called: results of the anchor are reused within it."""
     gpus: tuple[str, ...]
@@ -105,6 +106,8 @@ class EngineActor:
         self._wait_until_clean()
         host = describe_host(self._devices)
         silicon = [host.host, *self._apart(), *(device.identity().uuid for device in self._devices)]
+        silicon += [device.identity().driver for device in self._devices]
+        silicon += [str(release) for release in (host.system, host.python, host.torch, host.vllm)]
         return PodFacts(
             name=hashlib.sha256("\0".join(silicon).encode()).hexdigest()[:16],
             kind=f"{len(self._devices)} × {self._devices[0].identity().name}",
@@ -143,8 +146,11 @@ class EngineActor:
             held_by = engine.memory_held_by
         return Started(start_s=engine.start_s, isolation=engine.isolation, held_by=held_by)
 
-    def ask(self, question: Question, what: str) -> Any:
-        """Asks the running engine; if it died meanwhile, the error says why it died."""
+    def ask(self, question: Question, what: str, limit_s: float | None = None) -> Any:
+        """Asks the running engine; if it died meanwhile, the error says why it died.
+
+        EngineAnswerError where it takes longer than `limit_s` for all of it, however lively it is.
+        """
         engine = self._running()
         self._tell(what, 0, 0)
         endpoint = Endpoint(engine.address, engine.spec.served_name, door=engine.door)
@@ -154,7 +160,7 @@ class EngineActor:
 
         try:
             with busy_seconds() as meter:
-                return asyncio.run(question(endpoint, told))
+                return asyncio.run(_within(limit_s, question(endpoint, told), what))
         except EngineError as error:
             time.sleep(0.5)  # a dying engine closes its connections a moment before it is gone
             if not engine.alive():
@@ -163,10 +169,10 @@ class EngineActor:
         finally:
             self._busy_s += meter.seconds
 
-    def ask_watched(self, question: Question, what: str) -> tuple[Any, float]:
+    def ask_watched(self, question: Question, what: str, limit_s: float | None = None) -> tuple[Any, float]:
         """As `ask`, and the share of the host's CPUs that others used meanwhile."""
         with NeighbourWatch(self._running().tree) as watch:
-            answer = self.ask(question, what)
+            answer = self.ask(question, what, limit_s)
         return answer, watch.share
 
     def startup(self, stored_gib: float | None, aliases: dict[str, str]) -> tuple[Startup | None, str]:
@@ -246,3 +252,18 @@ class EngineActor:
         if self._engine is None:
             raise PodError("no engine runs on the pod", where="EngineActor")
         return self._engine
+
+
+async def _within(limit_s: float | None, answer: Awaitable[Any], what: str) -> Any:
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            return await answer
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise EngineAnswerError(
+            "the server is too slow",
+            where=what,
+            found=f"not done within the {limit_s:.0f} s that were left",
+            expected="all answers of an evaluation within the task's limits.answering_hours",
+        ) from None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from lowbit_ray.checkpoint.arrived import Told
 from lowbit_ray.checkpoint.fetch import Unsafe, seal
 from lowbit_ray.checkpoint.packaged import make_anchor
-from lowbit_ray.checkpoint.sealed import Sealed
-from lowbit_ray.errors import ConfigError, SubmissionError
+from lowbit_ray.checkpoint.sealed import Sealed, load_sealed
+from lowbit_ray.errors import CheckpointError, ConfigError, SubmissionError
 from lowbit_ray.progress import Watch
 from lowbit_ray.rules import _Frozen
 from lowbit_ray.settings import Settings
 from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.room import make_room
 from lowbit_ray.submission import Address
 from lowbit_ray.tasks import Task
 
@@ -34,15 +36,31 @@ class Built(_Frozen):
 
 
 def build(evaluation: Evaluation) -> Built:
-    """Fetches and seals; errors as `fetch.seal`. A folder sealed by an earlier attempt is used as it is."""
-    return evaluation.step("build", Built, lambda: _build(evaluation))
+    """Fetches and seals; errors as `fetch.seal`. A folder sealed by an earlier attempt is used as it is.
+
+    One that is gone with its cache is fetched again; CheckpointError where it holds something else by now.
+    """
+    built = evaluation.step("build", Built, lambda: _build(evaluation))
+    parts = [part for part in (built.source, built.candidate, built.engine) if part is not None]
+    if all(load_sealed(part.path) is not None for part in parts):
+        return built
+    again = _build(evaluation)
+    if built.candidate.digest != again.candidate.digest:
+        raise CheckpointError(
+            "the checkpoint has changed since it was first fetched",
+            where=str(evaluation.submission.checkpoint),
+            found=again.candidate.digest[:16],
+            expected=built.candidate.digest[:16],
+            remedy="Submit what it holds now as a submission of its own.",
+        )
+    return again
 
 
 def _build(evaluation: Evaluation) -> Built:
     submission, task = evaluation.submission, evaluation.task
     limit = task.limits.checkpoint_gib
     kept: Unsafe = "refuse" if submission.track == "checkpoint" else "keep"
-    watch = evaluation.watch
+    watch, room = evaluation.watch, partial(make_room, evaluation.settings, evaluation.ledger)
     watch.progress("getting the task's source", 0, 0)
     source = seal_source(
         evaluation.settings.cache,
@@ -50,6 +68,7 @@ def _build(evaluation: Evaluation) -> Built:
         lambda: source_address(task, evaluation.settings),
         limit,
         _mebibytes(watch, "fetching the task's source, MiB"),
+        room,
     )
     candidate = seal(
         str(submission.checkpoint),
@@ -57,6 +76,7 @@ def _build(evaluation: Evaluation) -> Built:
         limit_gib=limit,
         unsafe=kept,
         told=_mebibytes(watch, "fetching the candidate, MiB"),
+        room=room,
     )
     engine = submission.engine and seal_engine(submission.engine, evaluation.folder("engine"), limit)
     return Built(source=source, candidate=candidate, engine=engine)
@@ -86,11 +106,17 @@ def seal_engine(address: Address, folder: Path, limit_gib: float) -> Sealed:
 
 
 def seal_source(
-    cache: Path, task: str, address: Callable[[], str], limit_gib: float, told: Told | None = None
+    cache: Path,
+    task: str,
+    address: Callable[[], str],
+    limit_gib: float,
+    told: Told | None = None,
+    room: Callable[[int], object] | None = None,
 ) -> Sealed:
     """The sealed source of a task, fetched once a cache; errors as `fetch.seal`, but never a participant's."""
+    folder = cache / "sources" / task
     with our_source(task):
-        return seal(address(), cache / "sources" / task, limit_gib=limit_gib, unsafe="skip", told=told)
+        return seal(address(), folder, limit_gib=limit_gib, unsafe="skip", told=told, room=room)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,16 @@
-"""What every stage is given: the submission, its task, and steps that are done once and survive a restart."""
+"""What every stage is given: the submission, its task, and steps that are done once and survive a restart.
+
+A step is kept with the digest of what it was measured by: workloads, flags, the seed of the hidden prompts, our own
+release. Where that has changed since, the step is done again, so that no record is made of two sorts of measurements.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +19,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lowbit_ray import __version__
 from lowbit_ray.engines.isolation import Isolation
 from lowbit_ray.errors import LedgerError, LowbitError
 from lowbit_ray.lease import LeaseHeld, Tenure
@@ -26,6 +34,8 @@ from lowbit_ray.tasks import Task
 __all__ = ["Cancelled", "Evaluation", "StepTime", "step_times"]
 
 M = TypeVar("M", bound=BaseModel)
+MEASURED = {"anchor", "engine", "workloads", "repeats", "prompts", "kl", "perplexity", "accuracy", "audit"}
+"""Fields of a task that measurements depend on."""
 
 
 class Cancelled(LowbitError):
@@ -53,6 +63,8 @@ class _Stored(BaseModel):
 
     time: StepTime
     value: dict[str, object]
+    plan: str = ""
+    """Digest of what it was measured by; empty in objects of before it was noted."""
 
 
 @dataclass(slots=True)
@@ -72,6 +84,24 @@ class Evaluation:
     """Seconds that the pod has been held so far; 0 without a pod."""
     busy_s: Callable[[], float] = field(default=lambda: 0.0)
     """Seconds of them in which an engine was answering."""
+    answered_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that each side has taken for its answers."""
+
+    @property
+    def plan(self) -> str:
+        """Digest of all that a measurement goes by, beside silicon and releases, which a pod's name stands for."""
+        rules, task = self.rules, self.task
+        parts = (
+            rules.model_dump(mode="json", include={"engine_flags", "workloads", "vllm"}),
+            rules.engine.model_dump(
+                mode="json", include={"budget_factor", "context_gib", "timed_output_audit"}
+            ),
+            (task.timed_repeats(rules), task.pooled_evaluations(rules), task.pod.tensor_parallel),
+            task.model_dump(mode="json", include=MEASURED),
+            derive_seed(self.settings.secret_bytes(), "plan").hex(),
+            __version__,
+        )
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def step(self, name: str, kind: type[M], compute: Callable[[], M]) -> M:
         """The value of a step: from the ledger where an earlier attempt finished it, computed and stored otherwise.
@@ -79,15 +109,19 @@ class Evaluation:
         Raises Cancelled before a step of a cancelled submission, LeaseHeld where the lease was lost, and what
         `compute` raises.
         """
-        entry = self.ledger.read(self._key(name))
-        if entry is not None:
-            value, took = _parse(entry.data, kind, self._key(name))
-            self.watch.end(name, took.seconds, reused=True)
-            return value
+        key = self._key(name)
+        entry = self.ledger.read(key)
+        if entry is not None and (kept := _parse(entry.data, kind, key, self.plan)) is not None:
+            self.watch.end(name, kept[1].seconds, reused=True)
+            return kept[0]
         self._check_still_wanted()
         timed = self._begin(name)
         value = compute()
-        self._end(timed(), value.model_dump(mode="json"))
+        self.check_lease()
+        took = timed()
+        stored = _Stored(time=took, value=value.model_dump(mode="json"), plan=self.plan)
+        self._store(key, stored.model_dump_json().encode(), None if entry is None else entry.version)
+        self.watch.end(name, took.seconds, reused=False)
         return value
 
     @contextlib.contextmanager
@@ -99,15 +133,19 @@ class Evaluation:
         self._check_still_wanted()
         timed = self._begin(name)
         yield
-        self._end(timed().model_copy(update={"kept": False}), {})
+        self.check_lease()
+        took = timed().model_copy(update={"kept": False})
+        self.ledger.create(self._key(name), _Stored(time=took, value={}).model_dump_json().encode())
+        self.watch.end(name, took.seconds, reused=False)
 
     def finished(self, name: str, kind: type[M]) -> M | None:
         """The value of a step that an attempt has finished, None otherwise."""
         entry = self.ledger.read(self._key(name))
-        return None if entry is None else _parse(entry.data, kind, self._key(name))[0]
+        kept = None if entry is None else _parse(entry.data, kind, self._key(name), self.plan)
+        return None if kept is None else kept[0]
 
     def waiting(self, why: str, *, what: str = "a pod") -> None:
-        """Told while something is waited for; raises Cancelled or LeaseHeld where nobody waits for it any more."""
+        """Tells what is waited for; raises Cancelled or LeaseHeld where it is not worth waiting any more."""
         self._check_still_wanted()
         self.watch.progress(f"waiting for {what}: {why}", 0, 0)
 
@@ -137,26 +175,34 @@ class Evaluation:
             attempt=self.tenure.lease.attempt,
         )
 
-    def _end(self, took: StepTime, value: dict[str, object]) -> None:
-        if self.tenure.lost.is_set():
-            raise LeaseHeld("the lease was lost to another process", where=self.submission.id)
-        self.ledger.create(self._key(took.name), _Stored(time=took, value=value).model_dump_json().encode())
-        self.watch.end(took.name, took.seconds, reused=False)
-
     def _key(self, name: str) -> str:
         return f"submissions/{self.submission.id}/stages/{name}.json"
 
-    def _check_still_wanted(self) -> None:
+    def check_lease(self) -> None:
+        """LeaseHeld where the lease was lost: whoever has it does this work now."""
         if self.tenure.lost.is_set():
             raise LeaseHeld("the lease was lost to another process", where=self.submission.id)
+
+    def _check_still_wanted(self) -> None:
+        self.check_lease()
         if self.ledger.read(f"submissions/{self.submission.id}/cancelled.json") is not None:
             raise Cancelled("the submission was cancelled", where=self.submission.id)
 
+    def _store(self, key: str, data: bytes, version: str | None) -> None:
+        """Keeps a step, in the place of `version` where there was one of another plan; LeaseHeld where another process
+        has kept its own meanwhile, which it only does with the lease."""
+        kept = self.ledger.create(key, data) if version is None else self.ledger.swap(key, data, version)
+        if not kept:
+            entry = self.ledger.read(key)
+            if entry is None or entry.data != data:  # a write whose answer was lost meets itself
+                raise LeaseHeld("another process has done this step meanwhile", where=key)
 
-def _parse(data: bytes, kind: type[M], key: str) -> tuple[M, StepTime]:
+
+def _parse(data: bytes, kind: type[M], key: str, plan: str) -> tuple[M, StepTime] | None:
+    """Value and time of a stored step; None where it was measured by another plan."""
     try:
         stored = _Stored.model_validate_json(data)
-        return kind.model_validate(stored.value, strict=False), stored.time
+        return (kind.model_validate(stored.value, strict=False), stored.time) if stored.plan == plan else None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise LedgerError(

@@ -30,7 +30,7 @@ from lowbit_ray.stages.conduct import (
     later_breaches,
     timed_breaches,
 )
-from lowbit_ray.stages.context import Evaluation
+from lowbit_ray.stages.context import Evaluation, step_times
 from lowbit_ray.stages.efficiency import TimedSide, time_side
 from lowbit_ray.stages.hidden import Hidden
 from lowbit_ray.stages.quality import Asked, ask_candidate
@@ -79,6 +79,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
             found_by=evaluation.submission.id,
             waiting=evaluation.waiting,
             scored=evaluation.submission.split == "test",
+            since=step_times(evaluation.ledger, evaluation.submission.id)[0].started_at.timestamp(),
         ) as pod:
             evaluation.held_s, evaluation.busy_s = (lambda: pod.held_s), (lambda: pod.busy_s)
             evaluation.tenure.meter = lambda: (pod.held_s, pod.gpus)
@@ -93,7 +94,7 @@ def measure_on_pod(evaluation: Evaluation, built: Built, hidden: Hidden) -> Meas
                 evaluation.tenure.meter = lambda: (held, pod.gpus)
                 evaluation.held_s, evaluation.busy_s = (lambda: held), (lambda: 0.0)
         evaluation.tenure.tell_pod("after")
-    anchor = _anchor_part(evaluation, hidden, efficiency.reference)
+    anchor = _anchor_part(evaluation, hidden, asked.reference or efficiency.reference)
     return Measured(efficiency=efficiency, asked=asked, anchor=anchor)
 
 
@@ -141,8 +142,12 @@ def _measure(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod) -> 
 
 
 def _rest(evaluation: Evaluation, built: Built, hidden: Hidden, pod: Pod, efficiency: Efficiency) -> Asked:
-    """What is left where an earlier attempt has timed both sides, wherever that was: nothing is timed again."""
-    candidate, key = efficiency.candidate, efficiency.reference
+    """What is left where an earlier attempt has timed both sides, wherever that was: nothing is timed again.
+
+    Quality is compared with what the anchor said on this kind of device, which need not be that of the timed runs.
+    """
+    candidate, release = efficiency.candidate, _release(efficiency.anchor.timed, evaluation)
+    key = reference_key(evaluation, built, hidden, pod.facts.kind, release)
     evaluation.isolation = candidate.isolation
     wait_until_asked(evaluation, built, pod, hidden, key)
     workload = by_budget(candidate)[-1]
@@ -172,8 +177,12 @@ def _asked(evaluation: Evaluation, server: Server, hidden: Hidden, candidate: Ti
     later = evaluation.step("later", Later, lambda: ask_later(evaluation, server, hidden, candidate))
     keep_rules(later_breaches(later, evaluation.task.conduct))
     part = _anchor_part(evaluation, hidden, key)
+
+    def ask() -> Asked:
+        return ask_candidate(evaluation, server, hidden, part).model_copy(update={"reference": key})
+
     with logprobs_needed():
-        return evaluation.step("quality", Asked, lambda: ask_candidate(evaluation, server, hidden, part))
+        return evaluation.step("quality", Asked, ask)
 
 
 def _anchor_part(evaluation: Evaluation, hidden: Hidden, key: str) -> AnchorPart:

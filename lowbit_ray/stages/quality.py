@@ -30,6 +30,8 @@ class Asked(_Frozen):
     answers: Answers
     harness: tuple[JudgedItem, ...] = ()
     """Outcomes of domains that lm-evaluation-harness asks."""
+    reference: str = ""
+    """Key of the anchor's reusable part that it was compared with; empty in objects of before it was noted."""
 
 
 class Scored(_Frozen):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.footprint import Footprint
 from lowbit_ray.engines.isolation import Enclosure, Isolation
 from lowbit_ray.engines.memory_limit import HeldBy
-from lowbit_ray.engines.pod import Pod
+from lowbit_ray.engines.pod import CALL_S, Pod
 from lowbit_ray.engines.spec import EngineSpec, launch_spec, vllm_spec
 from lowbit_ray.errors import EngineAnswerError, EngineError, PodError
 from lowbit_ray.progress import store_start_log
@@ -30,6 +32,8 @@ T = TypeVar("T")
 Side = Literal["candidate", "anchor"]
 UNLIMITED_GIB = 2.0**20
 """Our own vLLM is not limited."""
+STOP_S = 600.0
+"""Longest that the end of an engine may take, with all of its devices clean again."""
 
 
 @dataclass(slots=True)
@@ -57,15 +61,24 @@ class Server:
 
     def ask(self, question: Inquiry[T], what: str) -> T:
         """The answer to a question; its progress goes to whoever watches the evaluation."""
-        self._ensure_started()
-        answer: T = self.pod.call("ask", question, what, watch=self._watch)
+        answer: T = self._ask("ask", question, what)
         return answer
 
     def ask_watched(self, question: Inquiry[T], what: str) -> tuple[T, float]:
         """As `ask`, and the share of the host's CPUs that others used meanwhile."""
-        self._ensure_started()
-        answer: tuple[T, float] = self.pod.call("ask_watched", question, what, watch=self._watch)
+        answer: tuple[T, float] = self._ask("ask_watched", question, what)
         return answer
+
+    def _ask(self, method: str, question: Inquiry[T], what: str) -> Any:
+        """Within what is left of the time that the task gives one side for all of its answers."""
+        self._ensure_started()
+        spent = self.evaluation.answered_s
+        left_s = max(0.0, 3600 * self.evaluation.task.limits.answering_hours - spent[self.side])
+        started = time.monotonic()
+        try:
+            return self.pod.call(method, question, what, left_s, watch=self._watch, limit_s=left_s + CALL_S)
+        finally:
+            spent[self.side] += time.monotonic() - started
 
     def startup(self) -> tuple[Startup | None, str]:
         """The engine's own accounts, None where it keeps none, and all that it has printed."""
@@ -106,8 +119,9 @@ class Server:
         self.evaluation.watch.progress(f"starting the {self.side}'s engine", 0, 0)
         spec = _spec(self.evaluation, self.built, self.pod, self.side, self.cap)
         log = self.evaluation.folder("logs") / f"{self.name}.log"
+        limit_s = spec.start_timeout_s + CALL_S
         try:
-            started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch)
+            started: Started = self.pod.call("start", spec, log, self.cap, watch=self._watch, limit_s=limit_s)
         finally:
             self._keep_start_log()
         self.start_s, self.isolation, self.held_by = started.start_s, started.isolation, started.held_by
@@ -129,6 +143,8 @@ class Server:
             store_start_log(evaluation.ledger, evaluation.submission.id, f"{self.name}-{attempt}", text)
 
     def _watch(self, state: dict[str, Any]) -> None:
+        """Tells how far it is; LeaseHeld where the lease was lost, so that no pod is held for nothing."""
+        self.evaluation.check_lease()
         if state:
             self.evaluation.watch.progress(state["what"], state["done"], state["total"])
 
@@ -150,7 +166,7 @@ def serving(
         raise _ours("the anchor's server failed", error) from error
     finally:
         if server.start_s is not None:
-            pod.call("stop")
+            pod.call("stop", limit_s=STOP_S)
 
 
 def _ours(what: str, error: EngineError) -> PodError:
@@ -228,4 +244,7 @@ def _compile_cache(evaluation: Evaluation, built: Built, pod: Pod, side: Side) -
     """
     if side == "candidate":
         return evaluation.folder("cache", side)
-    return evaluation.settings.cache / "anchors" / built.source.digest[:16] / pod.facts.name
+    shared = evaluation.settings.cache / "anchors" / built.source.digest[:16] / pod.facts.name
+    shared.mkdir(parents=True, exist_ok=True)
+    os.utime(shared)  # room.py removes what nobody has used for long
+    return shared

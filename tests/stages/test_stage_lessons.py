@@ -41,7 +41,7 @@ class Pod:
     def __init__(self) -> None:
         self.asked: list[Inquiry[Any]] = []
 
-    def call(self, method: str, *arguments: Any, watch: object = None) -> Any:
+    def call(self, method: str, *arguments: Any, watch: object = None, limit_s: float = 0) -> Any:
         if method in {"ask", "ask_watched"}:
             self.asked.append(arguments[0])
         answers: dict[str, Any] = {
