@@ -157,13 +157,21 @@ def test_a_later_score_shows_it_in_record_and_report(arena: Arena, runs: FloorRu
     assert Record.model_validate_json(record.to_json()) == record
 
 
-def test_an_anchor_that_fails_its_own_rules_is_an_error_with_the_reason(tmp_path: Path) -> None:
-    own = Arena.build(tmp_path / "arena")
-    config = own.root / "anchor" / "config.json"
-    config.unlink()
+@pytest.mark.usefixtures("arena")
+def test_an_anchor_that_fails_its_own_evaluation_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    own = Arena.build(tmp_path / "arena", **HERE)
+    told = own.root / "anchor" / "fake.json"
+    told.write_text(json.dumps({**json.loads(told.read_text()), "faults": {"short": 1}}))
     with pytest.raises(ConfigError, match="does not pass its own evaluation") as raised:
         measure_noise_floor(own.task, 1, ledger=own.ledger, settings=own.settings, watch=Watching())
-    assert "config.json" in str(raised.value)
+    assert "wrong number of tokens" in str(raised.value)
+
+
+def test_an_anchor_that_is_none_is_an_error_of_the_tasks(tmp_path: Path) -> None:
+    own = Arena.build(tmp_path / "arena")
+    (own.root / "anchor" / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"config\.json: the source of the task cannot be used"):
+        measure_noise_floor(own.task, 1, ledger=own.ledger, settings=own.settings, watch=Watching())
 
 
 def test_a_floor_of_another_version_is_refused_by_name(arena: Arena) -> None:
