@@ -21,7 +21,7 @@ from lowbit_ray.checkpoint.sealed import Sealed, discard
 from lowbit_ray.doctor.finding import Finding
 from lowbit_ray.engines.cap import Cap
 from lowbit_ray.engines.device import CpuDevice, CudaDevice, DevicePeak
-from lowbit_ray.engines.filler import Filler
+from lowbit_ray.engines.filler import fillers_for
 from lowbit_ray.engines.process import EngineProcess
 from lowbit_ray.engines.spec import launch_spec
 from lowbit_ray.errors import EngineError, LowbitError
@@ -113,8 +113,9 @@ class Rehearsal:
                     f"{what}: waiting for the first answer, at most {self.task.engine.start_timeout_s:.0f} s"
                 )
                 if cap is not None:
-                    for gpu in self.gpus:
-                        stack.enter_context(Filler(gpu, cap.cap_gib / len(self.gpus)))
+                    totals = {gpu: CudaDevice(gpu).total_gib for gpu in self.gpus}
+                    for filler in fillers_for(cap.cap_gib, totals):
+                        stack.enter_context(filler)
                 server.start()
                 stack.callback(server.stop)
                 yield from self._started(server, what)
