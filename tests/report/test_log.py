@@ -49,3 +49,14 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     with told("text", "ab") as watch:
         watch.end("contract", 1.0, reused=False)
     assert "✓ contract" in capsys.readouterr().err
+
+
+def test_text_that_is_no_terminal_says_each_new_thing_once_and_how_much_of_it_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with told("text", "ab") as watch:
+        for done in range(3):
+            watch.progress("the anchor against itself", done, 3)
+        watch.progress("starting the engine", 0, 0)
+    said = [line.split(maxsplit=2)[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["the anchor against itself 0 of 3", "starting the engine"]
