@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from lowbit_ray.dispatch.dispatcher import Dispatcher, Status
@@ -27,6 +28,8 @@ from lowbit_ray.tasks import load_task
 
 MOST_WAIT_S = 60.0
 """Between looks while the ledger or Ray does not answer."""
+FORGET_S = 3600.0
+"""Between two times at which jobs that ended long ago are taken off Ray's list."""
 
 
 def main() -> int:
@@ -34,20 +37,22 @@ def main() -> int:
     options = _parser().parse_args()
     configured = settings()
     ledger = (open_ledger if options.once else open_patiently)(configured.ledger)
+    jobs = RayJobs(options.address, python=options.python)
     dispatcher = Dispatcher(
         ledger,
-        RayJobs(options.address, python=options.python),
+        jobs,
         shape_of=lambda task: load_task(task, configured.tasks).pod,
         abandon=lambda name, reason: abandon(name, reason, ledger=ledger, settings=configured),
         limits=Limits(ahead=options.ahead, most=options.most),
         backoff=Backoff(first_s=options.retry_s, busy_s=options.retry_s, faults=options.faults),
     )
-    told = _json if options.json else _lines
+    told: Callable[[Status], str] = _json if options.json else _lines
     publishes = join_own_job()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    return _run(dispatcher, _publishing(dispatcher, told) if publishes else told, ended, options)
+    told = _publishing(dispatcher, told) if publishes else told
+    return _run(dispatcher, told, jobs.forget, ended, options)
 
 
 def _publishing(dispatcher: Dispatcher, told: Callable[[Status], str]) -> Callable[[Status], str]:
@@ -62,9 +67,13 @@ def _publishing(dispatcher: Dispatcher, told: Callable[[Status], str]) -> Callab
 
 
 def _run(
-    dispatcher: Dispatcher, told: Callable[[Status], str], ended: threading.Event, options: argparse.Namespace
+    dispatcher: Dispatcher,
+    told: Callable[[Status], str],
+    forget: Callable[[], int],
+    ended: threading.Event,
+    options: argparse.Namespace,
 ) -> int:
-    last, wait_s = "", options.every
+    last, wait_s, forgot_at = "", options.every, -FORGET_S
     while not ended.is_set():
         try:
             text = told(dispatcher.look())
@@ -72,6 +81,9 @@ def _run(
             if text != last:
                 print(text, flush=True)  # noqa: T201  # a command's output
             last = text
+            if time.monotonic() - forgot_at > FORGET_S:
+                forgot_at = time.monotonic()
+                forget()
         except InfraError as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
             if options.once:

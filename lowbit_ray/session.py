@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 
 import ray
@@ -69,9 +72,24 @@ def ray_session(cpus: int, *, local: bool = False) -> Iterator[None]:
             namespace=NAMESPACE,
         )
     try:
-        yield
+        with _end_in_good_order():
+            yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _end_in_good_order() -> Iterator[None]:
+    """SIGTERM raises SystemExit. Ray's own handler, which ray.init puts in the place of any other, has the process
+    aborted three seconds later as well: less than an engine may take to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _ask_for_a_token() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +22,8 @@ from lowbit_ray.evaluate import BUSY
 __all__ = ["Job", "RayJobs", "job_name"]
 
 LOG = logging.getLogger(__name__)
+OURS = re.compile(r"lowbit-[0-9a-f]{16}-\d+")
+FORGET_S = 7 * 86400.0
 MOST_NODES = 10_000
 REQUEST_S = 30.0
 """Ray's client knows no time limit of its own: a head that is gone would be waited for without end."""
@@ -86,6 +90,27 @@ class RayJobs:
         except Exception as error:  # as in `start`
             if "does not exist" not in str(error):
                 raise self._failed("stop", name, error) from None
+
+    def forget(self, older_s: float = FORGET_S) -> int:
+        """Takes those of ours off Ray's list that ended so long ago, as it never does so itself; how many there were.
+
+        Their verdicts stand in the ledger, their logs stay where Ray has put them.
+        """
+        before_ms = 1000 * (time.time() - older_s)
+        try:
+            client = self._connected()
+            names = [
+                job.submission_id
+                for job in client.list_jobs()
+                if OURS.fullmatch(job.submission_id or "")
+                and JobStatus(job.status).is_terminal()
+                and (job.end_time or 0) < before_ms
+            ]
+            for name in names:
+                client.delete_job(name)
+        except Exception as error:  # as in `start`
+            raise self._failed("forget", "those that have ended", error) from None
+        return len(names)
 
     def nodes(self) -> list[Node]:
         """The cluster's nodes and what they have in all; none where Ray does not say."""

@@ -21,7 +21,7 @@ from fakes.arena import SMALL, Arena
 from fakes.cluster import FakeCluster, FakeNode
 
 from lowbit_ray.evaluate import read_record
-from lowbit_ray.lease import Lease, attempts
+from lowbit_ray.lease import Lease, attempts, read_lease
 from lowbit_ray.records import Record
 from lowbit_ray.stages.context import step_times
 from lowbit_ray.standing import Cancellation
@@ -153,6 +153,31 @@ class Scene:
         cancellation = Cancellation(by="somebody", at=now(), reason="a test")
         key = f"submissions/{submission.id}/cancelled.json"
         assert self.arena.ledger.create(key, cancellation.model_dump_json().encode())
+
+    @contextlib.contextmanager
+    def held(self, *submissions: Submission) -> Iterator[None]:
+        """They go no further than to their last server, all timed and the pod in hand, until the block ends.
+
+        For whoever strikes one: without it a machine that is busy elsewhere could find it at its end already.
+        """
+        stages = [self._object(one, "stages/later.json") for one in submissions]
+        for path in stages:
+            path.mkdir(
+                parents=True
+            )  # a folder in the place of the step's object: for its driver the store is away
+        try:
+            yield
+        finally:
+            for path in stages:
+                path.rmdir()
+
+    def on_pod(self, submission: Submission) -> bool:
+        """Whether it has its pod just now."""
+        lease = read_lease(self.arena.ledger, submission.id)
+        return lease is not None and not lease.released and lease.pod == "held"
+
+    def _object(self, submission: Submission, name: str) -> Path:
+        return Path(self.arena.settings.ledger) / "submissions" / submission.id / name
 
     @contextlib.contextmanager
     def store_away(self) -> Iterator[None]:

@@ -31,8 +31,8 @@ from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.session import ENVIRONMENT, NAMESPACE
 from lowbit_ray.tasks import PodShape
 
-pytestmark = pytest.mark.timeout(280)
-UP_S, DOWN_S = 60, 60
+pytestmark = pytest.mark.timeout(600)
+UP_S, DOWN_S = 180, 180
 GIB = 2**30
 HEAD_ID = "f" * 51 + "00000"
 """As Ray's provider for tests calls its head."""
