@@ -30,11 +30,13 @@ case ${1:-} in
 prepare)
   rm -rf "$repo" && cp -r "$PWD" "$repo"
   gpus=$(nvidia-smi -L | wc -l)
-  mount -t tmpfs -o "size=$((90 * gpus))g" tmpfs "$work" || echo "no RAM disk; on the disk then"
+  memory=$(awk '/^MemTotal/ {print int($2 / 2^20)}' /proc/meminfo) # GiB; hosts of eight GPUs have less of it for each
+  least() { echo $(($1 < $2 ? $1 : $2)); }
+  mount -t tmpfs -o "size=$(least $((90 * gpus)) $((memory / 2)))g" tmpfs "$work" || echo "no RAM disk; on the disk then"
   nvidia-smi -L; free -g; df -h "$work" /tmp; env | grep -E 'NCCL|NVSHMEM|TORCH|TRITON|CUDA|LD_LIB|PYTHON' || true
   rm -f "$work/made.rc"
   cd "$repo" && setsid nohup bash -c "
-    bash benchmarks/gpu/machine.sh fill $((70 * gpus)) &
+    bash benchmarks/gpu/machine.sh fill $(least $((70 * gpus)) $((memory * 6 / 10))) &
     PYTHONPATH=$repo python3 -m benchmarks.gpu.checkpoints $work/made --formats '${FORMATS-fp8,w4a16}'; echo \$? >$work/made.rc; wait
   " >"$out/prepare.txt" 2>&1 </dev/null &
   ;;
