@@ -121,6 +121,7 @@ class RayJobs:
                 limit=MOST_NODES,
                 timeout=int(REQUEST_S),
                 detail=True,
+                raise_on_missing_output=False,  # Ray counts nodes that have died among what is missing
             )
         except Exception as error:  # whatever the dashboard raises: the queue goes on without the nodes
             LOG.warning("the nodes are not known: %s", error)

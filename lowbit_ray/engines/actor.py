@@ -39,6 +39,8 @@ __all__ = ["EngineActor", "PodFacts", "Progress", "Question", "Started"]
 
 HOST_LABEL = "lowbit-host"
 START_LINES = 400
+DYING_S = 5.0
+"""How long an engine that failed to answer is looked at, before the failure counts as a living one's."""
 
 
 class Progress(Protocol):
@@ -160,14 +162,16 @@ class EngineActor:
 
         try:
             with busy_seconds() as meter:
-                return asyncio.run(_within(limit_s, question(endpoint, told), what))
+                answer = asyncio.run(_within(limit_s, question(endpoint, told), what))
         except EngineError as error:
-            time.sleep(0.5)  # a dying engine closes its connections a moment before it is gone
-            if not engine.alive():
+            if _dies(engine):
                 raise engine.death() from error
             raise
         finally:
             self._busy_s += meter.seconds
+        if not engine.alive():
+            raise engine.death()  # some questions put up with requests that fail
+        return answer
 
     def ask_watched(self, question: Question, what: str, limit_s: float | None = None) -> tuple[Any, float]:
         """As `ask`, and the share of the host's CPUs that others used meanwhile."""
@@ -252,6 +256,14 @@ class EngineActor:
         if self._engine is None:
             raise PodError("no engine runs on the pod", where="EngineActor")
         return self._engine
+
+
+def _dies(engine: EngineProcess) -> bool:
+    """Whether an engine is dead, or is within DYING_S: it closes its connections before it is gone."""
+    deadline = time.monotonic() + DYING_S
+    while engine.alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not engine.alive()
 
 
 async def _within(limit_s: float | None, answer: Awaitable[Any], what: str) -> Any:

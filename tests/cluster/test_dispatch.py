@@ -34,7 +34,8 @@ def test_jobs_that_ended_long_ago_go_off_rays_list(scene: Scene) -> None:
     assert jobs.forget() == 0
     assert jobs.look(submission.id, 0) is not None
     assert jobs.forget(0) > 0
-    assert jobs.look(submission.id, 0) is None
+    # Ray's own look after a job that has only just ended may put it back once
+    wait_until(lambda: jobs.forget(0) == 0 and jobs.look(submission.id, 0) is None, scene.story)
 
 
 def test_two_evaluations_run_at_the_same_time_on_two_pods(scene: Scene) -> None:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from cluster.scene import GPUS, Scene, wait_until
 
+from lowbit_ray.dispatch.jobs import RayJobs
 from lowbit_ray.progress import read_progress
 from lowbit_ray.records import Record
 from lowbit_ray.submission import Submission
@@ -127,6 +128,9 @@ def test_a_lost_node_costs_a_pair_of_runs_and_no_more(scene: Scene) -> None:
     assert scene.attempt_of(submission, "build") == 0
     assert len(scene.pods_of(submission)) == 1
     check(scene, submission, record)
+    assert (
+        len(RayJobs(scene.cluster.dashboard).nodes()) == 2
+    )  # head and new node: the dead one hides none of them
 
 
 def test_a_drained_node_is_left_and_another_one_taken(scene: Scene) -> None:

@@ -96,13 +96,17 @@ class FakeCluster:
         return f"http://127.0.0.1:{self.dashboard_port}"
 
     def start_head(self, *, cpus: int = 0) -> None:
-        """A head that answers; GPUs are on other nodes."""
+        """A head that answers; GPUs are on other nodes. One that did not come up in Ray's own time is started anew."""
         arguments = ["--head", f"--port={self.port}", f"--dashboard-port={self.dashboard_port}"]
-        self.head = self._start([*arguments, "--include-dashboard=true", f"--num-cpus={cpus}"], "head")
+        arguments += ["--include-dashboard=true", f"--num-cpus={cpus}"]
+        self.head = self._start(arguments, "head")
         deadline = time.monotonic() + SECONDS
         while not self._answers():
-            assert time.monotonic() < deadline, "the head did not come up"
-            assert self.head.process.poll() is None, "the head ended"
+            log = self.root / f"node-{self.started}.log"
+            assert time.monotonic() < deadline, f"the head did not come up: {log.read_text()[-2000:]}"
+            if self.head.process.poll() is not None:
+                self.head.kill()
+                self.head = self._start(arguments, "head")
             time.sleep(0.2)
 
     def add_node(self, gpus: int, *, label: str | None = None) -> FakeNode:

@@ -28,6 +28,8 @@ ROUTE = "/v1/chat/completions"
 REPLY_BYTES, BYTES_A_TOKEN = 2**18, 2**9
 """Of a reply to one item at most: what stands beside its text, and each token of it, as JSON spells it."""
 NOT_ASKED = "not asked after"
+SETTLE_S = 2.0
+"""A server that dies closes its connections before it is gone: whoever looks after it then finds it dead."""
 
 
 async def collect_answers(
@@ -55,6 +57,8 @@ async def collect_answers(
         for index, answer in zip(failed, again, strict=True):
             if not (answer.error or "").startswith(NOT_ASKED):  # why it failed says more
                 answers[index] = answer
+    if any(answer.error is not None for answer in answers):
+        await asyncio.sleep(SETTLE_S)
     if items and all(answer.error is not None for answer in answers):
         raise EngineAnswerError(
             "the server answers none of the accuracy items",
