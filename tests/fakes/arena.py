@@ -21,12 +21,14 @@ import yaml
 from fakes.checkpoints import write_anchor, write_candidate
 
 from lowbit_ray.index import accept
+from lowbit_ray.lease import Tenure
 from lowbit_ray.ledger import FolderLedger
 from lowbit_ray.measure.accuracy.items import ChoiceTarget, ContainmentTarget, Item, MathsTarget
 from lowbit_ray.measure.accuracy.load_items import make_items
 from lowbit_ray.measure.prompts import derive_seed
 from lowbit_ray.rules import load_rules
 from lowbit_ray.settings import Settings
+from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.submission import Address, Submission, new_id, now
 from lowbit_ray.tasks import TASKS, Task, load_task
 
@@ -166,6 +168,19 @@ class Arena:
         )
         self._write_answers(folder)
         return folder
+
+    def attempt(self, submission: Submission, tenure: Tenure, **changes: Any) -> Evaluation:
+        """An evaluation of it, as its driver makes one; `changes` are other fields."""
+        fields: dict[str, Any] = {
+            "submission": submission,
+            "task": self.task,
+            "rules": load_rules(),
+            "ledger": self.ledger,
+            "settings": self.settings,
+            "tenure": tenure,
+            "watch": Watching(),
+        }
+        return Evaluation(**{**fields, **changes})
 
     def submit(self, checkpoint: Path, **changes: Any) -> Submission:
         """Writes a submission into the ledger."""

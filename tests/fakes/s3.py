@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest.mock import patch
 
+import boto3
 from fakes.ports import free_port
 
-__all__ = ["CREDENTIALS", "s3_server"]
+__all__ = ["CREDENTIALS", "hidden_bucket", "s3_server"]
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -42,3 +46,14 @@ def s3_server() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def hidden_bucket(objects: Mapping[str, bytes]) -> Iterator[Any]:
+    """A client of a store whose bucket `hidden` holds these, for the length of the block; the environment knows it."""
+    with s3_server() as address, patch.dict(os.environ, {**CREDENTIALS, "AWS_ENDPOINT_URL": address}):
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="hidden")
+        for key, body in objects.items():
+            client.put_object(Bucket="hidden", Key=key, Body=body)
+        yield client

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from fakes.s3 import CREDENTIALS, s3_server
+from fakes.s3 import hidden_bucket
 
 from lowbit_ray.errors import ConfigError, FetchError
 from lowbit_ray.measure.folders import folder_revision
@@ -55,14 +54,13 @@ def test_a_folder_of_another_revision_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Any]:
     """A client of moto's server, and a bucket with text under two prefixes that begin alike."""
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": address}.items():
-            patch.setenv(name, value)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="hidden")
-        for key, text in {"text/b.txt": "second", "text/a/a.md": "first", "texts/c.txt": "another"}.items():
-            client.put_object(Bucket="hidden", Key=key, Body=text.encode())
-        client.put_object(Bucket="hidden", Key="text/no.bin", Body=b"\x00")
+    text = {
+        "text/b.txt": b"second",
+        "text/a/a.md": b"first",
+        "texts/c.txt": b"another",
+        "text/no.bin": b"\x00",
+    }
+    with hidden_bucket(text) as client:
         yield client
 
 

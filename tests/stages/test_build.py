@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fakes.arena import SMALL, Arena, Watching
+from fakes.arena import SMALL, Arena
 
 from lowbit_ray.errors import AbsentError, ConfigError
 from lowbit_ray.lease import hold
-from lowbit_ray.rules import load_rules
 from lowbit_ray.stages.build import build
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.contract import contract
@@ -24,15 +23,7 @@ def arena(tmp_path: Path) -> Arena:
 def evaluation(arena: Arena, checkpoint: Path) -> Iterator[Evaluation]:
     submission = arena.submit(checkpoint)
     with hold(arena.ledger, submission.id) as tenure:
-        yield Evaluation(
-            submission=submission,
-            task=arena.task,
-            rules=load_rules(),
-            ledger=arena.ledger,
-            settings=arena.settings,
-            tenure=tenure,
-            watch=Watching(),
-        )
+        yield arena.attempt(submission, tenure)
 
 
 def test_an_address_with_nothing_at_it_is_the_participants(arena: Arena) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fakes.arena import SMALL, Arena, Watching
 
 from lowbit_ray.lease import EXPIRES_S, hold, key
-from lowbit_ray.rules import load_rules
 from lowbit_ray.stages import claim
 from lowbit_ray.stages.claim import take_claim, wait_until_asked
 from lowbit_ray.stages.context import Evaluation, step_times
@@ -30,15 +29,7 @@ def evaluation(arena: Arena) -> Iterator[Evaluation]:
     """One that holds its lease until the block ends."""
     submission = arena.submit(arena.root / "anchor")
     with hold(arena.ledger, submission.id) as tenure:
-        yield Evaluation(
-            submission=submission,
-            task=arena.task,
-            rules=load_rules(),
-            ledger=arena.ledger,
-            settings=arena.settings,
-            tenure=tenure,
-            watch=Watching(),
-        )
+        yield arena.attempt(submission, tenure)
 
 
 def test_the_first_asks_and_others_do_not(arena: Arena) -> None:

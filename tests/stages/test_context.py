@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.arena import SMALL, Arena, Watching
+from fakes.arena import SMALL, Arena
 
 from lowbit_ray.errors import LedgerError
 from lowbit_ray.lease import LeaseHeld, hold
@@ -36,16 +36,7 @@ def submission(arena: Arena) -> Submission:
 def evaluation(arena: Arena, submission: Submission, **changes: Any) -> Iterator[Evaluation]:
     """One attempt that holds its lease until the block ends."""
     with hold(arena.ledger, submission.id) as tenure:
-        fields: dict[str, Any] = {
-            "submission": submission,
-            "task": arena.task,
-            "rules": load_rules(),
-            "ledger": arena.ledger,
-            "settings": arena.settings,
-            "tenure": tenure,
-            "watch": Watching(),
-        }
-        yield Evaluation(**{**fields, **changes})
+        yield arena.attempt(submission, tenure, **changes)
 
 
 def measure(attempt: Evaluation, value: int) -> int:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.arena import SMALL, Arena, Watching
+from fakes.arena import SMALL, Arena
 
 from lowbit_ray.checkpoint.fetch import seal
 from lowbit_ray.errors import CheckpointError
 from lowbit_ray.lease import Lease, hold
-from lowbit_ray.rules import load_rules
 from lowbit_ray.stages.build import build
 from lowbit_ray.stages.context import Evaluation
 from lowbit_ray.stages.room import ANCHOR_S, MARGIN, make_room
@@ -85,15 +84,7 @@ def test_compiled_graphs_of_pods_that_are_gone_go(arena: Arena) -> None:
 
 
 def attempt(arena: Arena, submission: Submission, tenure: Any, **settings: Any) -> Evaluation:
-    return Evaluation(
-        submission=submission,
-        task=arena.task,
-        rules=load_rules(),
-        ledger=arena.ledger,
-        settings=arena.settings.model_copy(update=settings),
-        tenure=tenure,
-        watch=Watching(),
-    )
+    return arena.attempt(submission, tenure, settings=arena.settings.model_copy(update=settings))
 
 
 def test_a_fetch_makes_room(arena: Arena) -> None:

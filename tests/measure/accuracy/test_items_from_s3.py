@@ -2,9 +2,8 @@ import json
 import os
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from fakes.s3 import CREDENTIALS, s3_server
+from fakes.s3 import hidden_bucket
 
 from lowbit_ray.errors import ConfigError, FetchError
 from lowbit_ray.measure.accuracy.data_files import read_rows
@@ -16,19 +15,11 @@ ROWS = [{"messages": f"question {n}", "scorer": "maths", "target": str(n)} for n
 @pytest.fixture(scope="module")
 def s3() -> Iterator[None]:
     """moto's server in a process of its own, with the rows in two files."""
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": address}.items():
-            patch.setenv(name, value)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="hidden")
-        for name, rows in {
-            "math/a.jsonl": ROWS[:2],
-            "math/sub/b.jsonl": ROWS[2:],
-            "mathematics/c.jsonl": ROWS,
-        }.items():
-            body = "".join(json.dumps(row) + os.linesep for row in rows)
-            client.put_object(Bucket="hidden", Key=name, Body=body.encode())
-        client.put_object(Bucket="hidden", Key="math/README.txt", Body=b"not data")
+    files = {"math/a.jsonl": ROWS[:2], "math/sub/b.jsonl": ROWS[2:], "mathematics/c.jsonl": ROWS}
+    lines = {
+        name: "".join(json.dumps(row) + os.linesep for row in rows).encode() for name, rows in files.items()
+    }
+    with hidden_bucket({**lines, "math/README.txt": b"not data"}):
         yield
 
 
